@@ -93,14 +93,25 @@ def test_a_stream_goes_on_under_other_terms_and_the_audit_follows(application: A
         assert refusals(application.path) == []
         assert invoke("migrate", str(application.path), "--apply").output == "places: unchanged\n"
         run(application, 5)
+        pure = edit(application, "mechanism", noise="gaussian", delta="0.000001")
+        done = migrate_between_timestamps(application, pure)
+        assert done.exit_code == 0, done.output
+        assert "mechanism.noise gaussian" in done.output
+        assert "stay within epsilon 2 and delta 1e-06: what they cannot pay is repeated" in done.output
+        run(application, 5)
     records = [json.loads(one) for values in application.releases().values() for one in values]
     timestamps = [record["timestamp"] for record in records]
     assert timestamps == list(range(timestamps[0], timestamps[0] + len(timestamps)))
     assert {record["mechanism"] for record in records} == {"sample", "uniform"}
     assert records[-1]["fresh"]
+    assert records[-1]["noise"] == "gaussian"
+    # Of windows of four, those with a Laplace publication of half an epsilon have no mu squared left.
+    normal = [record["fresh"] for record in records if "noise" in record]
+    assert normal == [False] * 3 + [True] * (len(normal) - 3)
     audit = invoke("ledger", str(application.path))
     assert audit.exit_code == 0, audit.output
     assert "mechanism.kind sample to uniform" in audit.stdout
+    assert "mechanism.noise unset to gaussian" in audit.stdout
     told = f"  eventveil {__version__}: timestamps {timestamps[0]} to {timestamps[-1]}, "
     assert told in audit.stdout
     assert "not recorded" not in audit.stdout

@@ -131,7 +131,13 @@ class Lifetime:
         mechanism = self.stream.mechanism
         return MigrationTarget(
             instance=f"instance-{self.generation}",
-            terms=Terms(mechanism.kind, mechanism.epsilon, mechanism.window, self.mechanism().units),
+            terms=Terms(
+                mechanism.kind,
+                mechanism.epsilon,
+                mechanism.window,
+                self.mechanism().units,
+                mechanism.delta,
+            ),
             fields=self._fields(self.places[0]),
             budget_fields=self._fields(TopicPartition(BUDGET, 0)),
             ledger=LEDGER,

@@ -1,7 +1,7 @@
 """What the audit of a stream remembers: window sums, and what each timestamp charged and showed.
 
-Of the windows that straddle a change of terms sums are in terms of epsilon. Of the sink it remembers the
-order: a worker publishes one timestamp after the other.
+Of the windows that straddle a change of terms sums are in terms of epsilon, or of mu squared. Of the sink it
+remembers the order: a worker publishes one timestamp after the other.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from fractions import Fraction
 from math import lcm
 
 from eventveil.audit.records import DIGEST_BYTES, SHOWN_BYTES, STATEMENT_BYTES, Entry, Found
@@ -174,31 +173,34 @@ class ChangeWindows:
     """The windows across one of ``changes``, of which the last one begins other terms.
 
     ``charges`` has all that was charged before that one; what it has of later timestamps is left out.
-    Sums are kept as integers, in a unit that divides every ledger unit that was in force.
+    Sums are kept as integers, in a unit that divides what a ledger unit costs under all terms that were in
+    force.
     """
 
     def __init__(self, limit: ChangeLimit, changes: Sequence[Change], charges: Charges) -> None:
         self.until = limit.until
-        units = [(0, changes[0].before.unit), *((one.start, one.after.unit) for one in changes)]
-        self._scale = lcm(*(unit.denominator for _, unit in units))
-        self._limit = limit.epsilon * self._scale
+        self._cost = limit.cost
+        terms = [(0, changes[0].before), *((one.start, one.after) for one in changes)]
+        # A timestamp costs its units times what one unit does, or the square of its units times that.
+        self._scale = lcm(*(limit.cost(1, one).denominator for _, one in terms))
+        self._limit = limit.most * self._scale
         self._sums = WindowSums(limit.window)
         begin = bisect_left(charges.timestamps, changes[-1].start - limit.window + 1)
         end = bisect_left(charges.timestamps, changes[-1].start)
         for timestamp, spend in zip(charges.timestamps[begin:end], charges.spends[begin:end], strict=True):
-            unit = next(unit for start, unit in reversed(units) if start <= timestamp)
-            self._sums.add(timestamp, self._whole(spend * unit))
+            held = next(one for start, one in reversed(terms) if start <= timestamp)
+            self._sums.add(timestamp, self._whole(spend, held))
 
     def add(self, timestamp: int, spend: int, terms: Terms) -> bool:
         """Whether a spend of the next timestamp keeps the window that ends there within the limit.
 
         Nothing spent is always within: nothing could be done about what was spent before the change.
         """
-        spent = self._sums.add(timestamp, self._whole(spend * terms.unit))
+        spent = self._sums.add(timestamp, self._whole(spend, terms))
         return spend == 0 or spent <= self._limit
 
-    def _whole(self, amount: Fraction) -> int:
-        return int(amount * self._scale)
+    def _whole(self, spend: int, terms: Terms) -> int:
+        return int(self._cost(spend, terms) * self._scale)
 
 
 def exceeding(limit: ChangeLimit, changes: Sequence[Change], charges: Charges) -> Iterator[int]:

@@ -35,13 +35,14 @@ class GenerationsAudit:
         found: tuple[str, Discover] | None = None,
     ) -> None:
         guarantee = mechanism.guarantee
-        now = Terms(settings.kind, guarantee.epsilon, guarantee.window, mechanism.units)
+        now = Terms(settings.kind, guarantee.epsilon, guarantee.window, mechanism.units, settings.delta)
         begins = [0, *(index + 1 for index, change in enumerate(changes) if change.kind == "reset")]
         texts: Options = {name: str(value) for name, value in settings.options.items()}
         #: Those before each change, then those of now.
         told = [texts]
         for change in reversed(changes):
             told.insert(0, change.options(told[0], "old"))
+        changes = [_under(one, options) for one, options in zip(changes, told, strict=False)]
         self._audits: list[StreamAudit] = []
         for begin, after in zip(begins, [*begins[1:], len(changes) + 1], strict=True):
             own = changes[begin : after - 1]
@@ -96,3 +97,11 @@ class GenerationsAudit:
             replace(report, stream=f"{report.stream}, generation {number}")
             for number, report in enumerate(reports, 1)
         ]
+
+
+def _under(change: Change, options: Options) -> Change:
+    """With the deltas of its terms; as it is if it cannot have them, which the audit of the stream finds."""
+    try:
+        return change.under(options)
+    except ValueError:
+        return change

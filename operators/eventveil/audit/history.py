@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from eventveil.formats.change import Change, Terms, change_limits
+from eventveil.formats.change import Change, ChangeLimit, Options, Terms, change_limits
 from eventveil.model.errors import StateRefused
 from eventveil.privacy.ledger import Bridge
 from eventveil.topology.scalars import exact_number
@@ -32,8 +32,10 @@ class History:
     changes: list[Change] = field(default_factory=list)
     first: int = 0
     _spends: array[int] = field(default_factory=lambda: array("q"))
-    #: What a unit is worth from which index on.
-    _prices: list[tuple[int, Fraction]] = field(default_factory=list)
+    #: The terms from which index on.
+    _terms: list[tuple[int, Terms]] = field(default_factory=list)
+    #: What decides about the noise now.
+    _noise: Options = field(default_factory=dict)
 
     @property
     def next(self) -> int:
@@ -46,7 +48,7 @@ class History:
             fields = orjson.loads(value or b"null")
             change = Change.read(fields)
             if change is not None:
-                self._change(change)
+                self._change(change.under(self._noise))
             else:
                 self._entry(fields)
         except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
@@ -61,7 +63,7 @@ class History:
             self.ended += [self.next] if self.generations else []
             self.generations.append([change.after])
             self.changes.clear()
-            self._prices.clear()
+            self._terms.clear()
             del self._spends[:]
             self.first = change.start
         elif not self.generations:
@@ -69,6 +71,7 @@ class History:
             self.first = change.start
         if change.start != self.next:
             raise ValueError(f"a change at {change.start}, where {self.next} was due")
+        self._noise = change.options(self._noise, "new")
         if change.kind == "migration":
             self.changes.append(change)
             self.generations[-1].append(change.after)
@@ -77,14 +80,22 @@ class History:
         epsilon = exact_number(fields["epsilon"])
         if epsilon is None:
             raise ValueError(f"epsilon {fields['epsilon']!r:.40}")
-        terms = Terms(fields["mechanism"], epsilon, fields["window"], fields["units"])
+        told = fields.get("delta")
+        terms = Terms(
+            fields["mechanism"],
+            epsilon,
+            fields["window"],
+            fields["units"],
+            None if told is None else exact_number(told),
+        )
+        self._noise = {name: fields[name] for name in ("noise", "delta") if name in fields}
         if not self.generations:
             self.generations.append([terms])
             self.first = fields["timestamp"]
         if fields["timestamp"] != self.next:
             raise ValueError(f"timestamp {fields['timestamp']}, where {self.next} was due")
-        if not self._prices or self._prices[-1][1] != terms.unit:
-            self._prices.append((len(self._spends), terms.unit))
+        if not self._terms or self._terms[-1][1] != terms:
+            self._terms.append((len(self._spends), terms))
         self._spends.append(fields["spent"]["test"] + fields["spent"]["publish"])
 
     def bridges(self, change: Change) -> list[Bridge]:
@@ -92,23 +103,23 @@ class History:
 
         One for the change itself, and one for each earlier change whose windows still reach beyond it.
         """
-        at, unit = change.start, change.after.unit
-        return [
-            Bridge(
-                window=one.window,
-                units=floor(one.epsilon / unit),
-                past=[ceil(spend / unit) for spend in self._last(one.window - 1)],
-                left=one.until - at,
-            )
-            for one in change_limits([*self.changes, change], self.first)
-            if one.until > at
-        ]
+        at, after = change.start, change.after
+        limits = change_limits([*self.changes, change], self.first)
+        return [self._bridge(one, after, one.until - at) for one in limits if one.until > at]
 
-    def _last(self, count: int) -> Iterable[Fraction]:
-        """What the last ``count`` timestamps spent in terms of epsilon, the oldest first."""
-        begin = max(0, len(self._spends) - count)
-        ends = [index for index, _ in self._prices[1:]] + [len(self._spends)]
-        for (_, price), end in zip(self._prices, ends, strict=True):
+    def _bridge(self, limit: ChangeLimit, after: Terms, left: int) -> Bridge:
+        """A limit in units of the terms that follow: the past is rounded up, the limit down."""
+        if limit.delta is not None and after.delta is None:
+            raise ValueError("units of pure epsilon have no fixed price in terms of mu squared")
+        unit = limit.cost(1, after)
+        past = [ceil(cost / unit) for cost in self._last(limit)]
+        return Bridge(window=limit.window, units=floor(limit.most / unit), past=past, left=left)
+
+    def _last(self, limit: ChangeLimit) -> Iterable[Fraction]:
+        """What the last timestamps cost that a window across the change may hold, the oldest first."""
+        begin = max(0, len(self._spends) - limit.window + 1)
+        ends = [index for index, _ in self._terms[1:]] + [len(self._spends)]
+        for (_, terms), end in zip(self._terms, ends, strict=True):
             for spend in islice(self._spends, begin, end):
-                yield spend * price
+                yield limit.cost(spend, terms)
             begin = max(begin, end)

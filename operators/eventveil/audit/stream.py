@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from eventveil.audit.charges import (
@@ -25,7 +24,7 @@ from eventveil.mechanisms.registry import PAN, known
 from eventveil.model.timeline import format_rfc3339, start_of
 from eventveil.model.topology import Discover, Timeline
 from eventveil.privacy.ledger import Spend
-from eventveil.topology.changes import REFUSED, REFUSED_BY_GAUSSIAN
+from eventveil.topology.changes import is_refused
 from eventveil.topology.scalars import exact_number
 
 if TYPE_CHECKING:
@@ -215,7 +214,7 @@ class StreamAudit:
             largest=largest,
             units=self._terms.units,
             epsilon=self._terms.epsilon,
-            delta=self._delta,
+            delta=self._terms.delta,
             discovery=self._discovery,
             findings=self._flag.listed,
             violations=self._flag.violations,
@@ -278,6 +277,11 @@ class StreamAudit:
 
     def _change(self, change: Change, found: Found) -> None:
         """Go on under other terms: sum windows up anew, and those across the change beside them."""
+        try:
+            change = change.under(self._options)
+        except ValueError as error:
+            self._flag("I7", change.start, found, "no Gaussian noise has such terms", f": {error}")
+            return
         self._check_instance(change, found)
         if self._last and change.start != self._last + 1:
             self._flag("I7", change.start, found, "the change does not follow the entry before it")
@@ -303,11 +307,8 @@ class StreamAudit:
 
     def _check_allowed(self, change: Change, found: Found) -> None:
         """What no migration can change says in what windows are summed up: across it no sum is right."""
-        refused = dict(REFUSED)
-        if "gaussian" in (self._options.get("noise"), change.options(self._options, "new").get("noise")):
-            refused |= REFUSED_BY_GAUSSIAN
         for name, one in change.fields.items():
-            if name.startswith("mechanism.") and name in refused:
+            if name.startswith("mechanism.") and is_refused(name, one.new):
                 what = f"no migration can change {name}"
                 self._flag("I7", change.start, found, what, f": from {one.old!r} to {one.new!r}")
 
@@ -352,7 +353,7 @@ class StreamAudit:
             if type(value) is not type(own) or value != own:
                 what = f"{name} is not that of the topology"
                 self._flag("I7", entry.timestamp, found, what, f": {value!r:.50}, not {own!r}")
-        own = (self._options.get("noise"), self._delta) if self._gaussian else (None, None)
+        own = ("gaussian", terms.delta) if terms.delta is not None else (None, None)
         told = (fields.get("noise"), exact_number(fields.get("delta")))
         if told != own or (own[1] is None and "delta" in fields):
             what = "its noise is not that of the topology"
@@ -370,16 +371,6 @@ class StreamAudit:
         elif entry.instance != self._instance:
             what = "the entry is of another instance of the stream than the first one: its budget began anew"
             self._flag("I7", entry.timestamp, found, what)
-
-    @property
-    def _gaussian(self) -> bool:
-        """Whether units are of mu squared; the delta of other kinds has another meaning."""
-        return self._options.get("noise") == "gaussian"
-
-    @property
-    def _delta(self) -> Fraction | None:
-        """Of Gaussian noise."""
-        return exact_number(str(self._options.get("delta"))) if self._gaussian else None
 
     def _check_spends(self, entry: Entry, found: Found) -> None:
         if entry.fresh and not entry.publish:

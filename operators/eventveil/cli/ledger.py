@@ -218,6 +218,7 @@ def _history(report: Report, sink: str) -> Iterator[str]:
         yield (
             f"what was spent from timestamp {limit.start} on kept windows of {limit.window} "
             f"across it within epsilon {number(limit.epsilon)}"
+            + ("" if limit.delta is None else f" and delta {float(limit.delta):.3g}")
         )
     if report.releases and report.matched_from is None:
         yield f"none of them could be matched: nothing of this stream is left in {sink}"

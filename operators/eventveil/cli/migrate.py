@@ -77,8 +77,7 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
     _check_budget(topology, [step for step in plan.all_steps if step is not None])
     if apply:
         _make_room(plan)
-    deltas = {one.name: one.stream.mechanism.delta for one in merged_streams(topology)}
-    moved = {name for stage in plan.stages for name in _move(stage, deltas, apply=apply, lost=lost)}
+    moved = {name for stage in plan.stages for name in _move(stage, apply=apply, lost=lost)}
     for migrator, merged, step in zip(plan.migrators, merged_streams(topology), plan.steps, strict=True):
         if merged.name in moved:
             continue
@@ -87,7 +86,7 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
         if written is None:
             click.echo(f"{merged.name}: unchanged")
         else:
-            _show(written, merged.stream.mechanism.delta, apply=apply)
+            _show(written, apply=apply)
     grown = {step.stream for one in plan.values for step in _grow(one, apply=apply, lost=lost)}
     begun = {name for one in plan.values for name in one.migrator.begun}
     for name in (one.name for one in plan_readings(topology) if one.name not in grown):
@@ -116,13 +115,13 @@ def _make_room(plan: _Plan) -> None:
             click.echo(f"the state of {name}, partition {partition}, was moved to make room")
 
 
-def _move(stage: _Stage, deltas: Mapping[str, Fraction | None], *, apply: bool, lost: bool) -> list[str]:
+def _move(stage: _Stage, *, apply: bool, lost: bool) -> list[str]:
     """Move a re-keying stage, or say how; the streams that go on behind it."""
     steps = stage.steps
     if apply and steps:
         steps = stage.migrator.migrate(apply=True, lost=lost, expected=steps)
     for step in steps:
-        _show(step, deltas[step.stream], apply=apply)
+        _show(step, apply=apply)
     return [step.stream for step in steps]
 
 
@@ -237,7 +236,7 @@ def _doubtful(step: Step | None) -> Unsettled | None:
     return None if step is None else doubtful(step.stream, step.differences)
 
 
-def _show(step: Step, delta: Fraction | None, *, apply: bool) -> None:
+def _show(step: Step, *, apply: bool) -> None:
     click.echo(
         f"{step.stream}: {'continues' if apply else 'would continue'} from timestamp {step.start} with"
     )
@@ -247,7 +246,7 @@ def _show(step: Step, delta: Fraction | None, *, apply: bool) -> None:
     limit = ChangeLimit.between(step.start, step.before, step.after)
     click.echo(
         f"  windows of {limit.window} timestamps across the change stay within epsilon "
-        f"{number(limit.epsilon)}{delta_words(delta)}: what they cannot pay is repeated"
+        f"{number(limit.epsilon)}{delta_words(limit.delta)}: what they cannot pay is repeated"
     )
     if step.after.window > step.before.window:
         click.echo("  but what was spent before in such a window may be more already: nothing is added then")
@@ -258,9 +257,9 @@ def _show_differences(differences: Mapping[str, Difference]) -> None:
         click.echo(f"  {name} {one.new}" + (f", was {one.old}" if one.old is not None else ""))
 
 
-def words(terms: Terms, delta: Fraction | None) -> str:
-    """Terms in words, with the delta of the stream."""
-    return f"epsilon {number(terms.epsilon)}{delta_words(delta)} for any {terms.window} timestamps"
+def words(terms: Terms) -> str:
+    """Terms in words."""
+    return f"epsilon {number(terms.epsilon)}{delta_words(terms.delta)} for any {terms.window} timestamps"
 
 
 def delta_words(delta: Fraction | None) -> str:

@@ -70,16 +70,17 @@ def _reset(topology: Topology, plan: StreamPlan, start: int | None, *, apply: bo
     histories = {**read_histories(topology, cluster, {}), plan.name: history}
     check_cap(topology, histories, start_of(plan.stream.timeline, begins), plan.name)
     step = migrator.reset(start, time.time_ns() // 1_000_000, apply=apply)
-    generations, delta = len(history.generations), plan.stream.mechanism.delta
-    total = sum((max(one.epsilon for one in terms) for terms in history.generations), step.after.epsilon)
+    lives = [*history.generations, [step.after]]
+    total = sum((max(one.epsilon for one in terms) for terms in lives), Fraction(0))
+    delta = sum((max(one.delta or Fraction(0) for one in terms) for terms in lives), Fraction(0))
     click.echo(
-        f"{plan.name}: generation {generations + 1} {'begins' if apply else 'would begin'} at timestamp "
+        f"{plan.name}: generation {len(lives)} {'begins' if apply else 'would begin'} at timestamp "
         f"{step.start}, into {plan.stream.sink.topic}"
     )
     click.echo(
-        f"  it adds {words(step.after, delta)} to what was released before: over the same people and times "
-        f"{generations + 1} generations together cost epsilon {number(total)}"
-        f"{delta_words(None if delta is None else (generations + 1) * delta)}"
+        f"  it adds {words(step.after)} to what was released before: over the same people and times "
+        f"{len(lives)} generations together cost epsilon {number(total)}"
+        f"{delta_words(delta or None)}"
     )
     click.echo("  the releases of earlier generations stay where they are; dead letters are written again")
     if not apply:

@@ -8,13 +8,15 @@ changed, so that the ledger alone tells under which terms each release was made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import groupby
+from math import inf
 from typing import Any, Literal, NamedTuple, get_args
 
 import orjson
 
+from eventveil.privacy import gaussian
 from eventveil.topology.scalars import exact_number
 
 Kind = Literal["migration", "reset"]
@@ -24,13 +26,21 @@ SAME_INSTANCE = ("sink.", "lost.", "partials.", "source.partitions", "source.top
 _TERMS = {"mechanism.kind", "mechanism.epsilon", "mechanism.window"}
 
 
+_RECORDED = ("mechanism", "epsilon", "window", "units")
+
+
 class Terms(NamedTuple):
-    """What a release is charged by: ``units`` amount to ``epsilon``, over any ``window`` timestamps."""
+    """What a release is charged by: ``units`` amount to ``epsilon``, over any ``window`` timestamps.
+
+    With Gaussian noise they amount to the mu squared of epsilon and ``delta``. No record of a change has
+    delta among its terms: it is an option of the mechanism (``Change.under``).
+    """
 
     mechanism: str
     epsilon: Fraction
     window: int
     units: int
+    delta: Fraction | None = None
 
     @property
     def unit(self) -> Fraction:
@@ -72,6 +82,14 @@ class Change:
         """Whether counts or budget go on under other rules: neither the sink nor other inputs change them."""
         return self.kind == "reset" or not all(name.startswith(SAME_INSTANCE) for name in self.fields)
 
+    def under(self, others: Options) -> Change:
+        """The same with the deltas of its terms, where ``others`` are the options of the mechanism before.
+
+        Raises ValueError if epsilon and delta cannot be those of Gaussian noise.
+        """
+        before = _with_delta(self.before, self.options(others, "old"))
+        return replace(self, before=before, after=_with_delta(self.after, self.options(others, "new")))
+
     def options(self, others: Options, side: Literal["old", "new"]) -> Options:
         """The mechanism's options before or after it; what it does not tell is as in ``others``."""
         told = {
@@ -109,21 +127,40 @@ class Change:
 
 
 class ChangeLimit(NamedTuple):
-    """The limit across a change at timestamp ``start``: windows of ``window`` timestamps, epsilon at most."""
+    """The limit across a change at timestamp ``start``: windows of ``window`` timestamps, epsilon at most.
+
+    With ``delta``, where one of these timestamps can have Gaussian noise: then all of them count in terms of
+    mu squared, those with Laplace noise by ``PURE``.
+    """
 
     start: int
     window: int
     epsilon: Fraction
+    delta: Fraction | None = None
 
     @classmethod
-    def between(cls, start: int, before: Terms, after: Terms) -> ChangeLimit:
-        """The larger width, within the larger epsilon."""
-        return cls(start, max(before.window, after.window), max(before.epsilon, after.epsilon))
+    def between(cls, start: int, before: Terms, after: Terms, *others: Terms) -> ChangeLimit:
+        """The larger width, within the larger epsilon, at the largest delta; ``others`` are met as well."""
+        deltas = [one.delta for one in (before, after, *others) if one.delta is not None]
+        window, epsilon = max(before.window, after.window), max(before.epsilon, after.epsilon)
+        return cls(start, window, epsilon, max(deltas, default=None))
 
     @property
     def until(self) -> int:
         """The first timestamp whose window does not reach back beyond the change any more."""
         return self.start + self.window - 1
+
+    @property
+    def most(self) -> Fraction:
+        """What a window may cost."""
+        return self.epsilon if self.delta is None else gaussian.mu_squared(self.epsilon, self.delta)
+
+    def cost(self, spend: int, terms: Terms) -> Fraction:
+        """What a timestamp cost that has spent ``spend`` units under ``terms``, which the limit knows of."""
+        if terms.delta is not None:
+            return spend * gaussian.mu_squared(terms.epsilon, terms.delta) / terms.units
+        pure = spend * terms.unit
+        return pure if self.delta is None else gaussian.PURE * pure**2
 
 
 def change_limits(changes: Iterable[Change], first: int) -> list[ChangeLimit]:
@@ -134,15 +171,41 @@ def change_limits(changes: Iterable[Change], first: int) -> list[ChangeLimit]:
     """
     restarts = (change for change in changes if change.restarts and change.start > first)
     at = [list(together) for _, together in groupby(restarts, key=lambda change: change.start)]
-    return [ChangeLimit.between(one[0].start, one[0].before, one[-1].after) for one in at]
+    if not at:
+        return []
+    begins = [first, *(one[0].start for one in at)]
+    terms = [at[0][0].before, *(one[-1].after for one in at)]
+    regimes = list(zip(begins, [*begins[1:], inf], terms, strict=True))
+    return [_limit(one[0].start, one[0].before, one[-1].after, regimes) for one in at]
+
+
+def _limit(
+    start: int, before: Terms, after: Terms, regimes: Iterable[tuple[int, float, Terms]]
+) -> ChangeLimit:
+    """The limit of a change; ``regimes`` are all terms of the life, with begin and end."""
+    limit = ChangeLimit.between(start, before, after)
+    reaches_from = start - limit.window + 1
+    met = (terms for begin, end, terms in regimes if begin < limit.until and end > reaches_from)
+    return ChangeLimit.between(start, before, after, *met)
+
+
+def _with_delta(terms: Terms, options: Options) -> Terms:
+    """Terms with the delta of Gaussian noise, where options have it; other kinds mean another delta."""
+    if options.get("noise") != "gaussian":
+        return terms._replace(delta=None)
+    delta = exact_number(str(options.get("delta")))
+    if delta is None:
+        raise ValueError(f"no delta can be {options.get('delta')!r:.40}")
+    gaussian.mu_squared(terms.epsilon, delta)
+    return terms._replace(delta=delta)
 
 
 def _terms_as_json(terms: Terms) -> dict[str, Any]:
-    return {**terms._asdict(), "epsilon": str(terms.epsilon)}
+    return {name: getattr(terms, name) for name in _RECORDED} | {"epsilon": str(terms.epsilon)}
 
 
 def _terms(values: Mapping[str, Any]) -> Terms:
-    mechanism, epsilon, window, units = (values[name] for name in Terms._fields)
+    mechanism, epsilon, window, units = (values[name] for name in _RECORDED)
     if type(mechanism) is not str or type(epsilon) is not str:
         raise ValueError("terms should name the mechanism and epsilon")
     if any(type(number) is not int or number < 1 for number in (window, units)):

@@ -329,6 +329,7 @@ class StreamMigrator:
                 settings.epsilon,
                 settings.window,
                 of_stream(self._plan.stream, SystemNoise()).units,
+                settings.delta,
             ),
             fields=plan.fields(self._source.partitions),
             budget_fields=plan.budget_fields(self._source.partitions, self._sink.id),

@@ -10,11 +10,12 @@ Streams that are no longer in the file are in no sum: the ledger does not say ov
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from eventveil.audit.history import History
-from eventveil.describe.guarantee import number
+from eventveil.describe.guarantee import duration_words, number
 from eventveil.describe.sums import (
     Cost,
     Normal,
@@ -45,16 +46,40 @@ def check_cap(
     for total in totals(in_sums(topology), topology.budget):
         if total.cap is None:
             continue
-        names = {cost.stream for cost in total.costs}
-        members = [stream for stream in in_sums(topology) if stream.name in names]
-        costs = [
+        streams = {stream.name: stream for stream in in_sums(topology)}
+        known = [(cost, streams[cost.stream], histories.get(cost.stream)) for cost in total.costs]
+        earlier = tuple(
             cost
-            for stream in members
-            if (history := histories.get(stream.name)) is not None
+            for _, stream, history in known
+            if history is not None
             for cost in _earlier(stream, history, total.span, since, ends=stream.name == again)
-        ]
-        if costs:
-            _check(total, replace(total, costs=tuple(costs)), again)
+        )
+        now = tuple(
+            cost if history is None else _across(cost, stream, history, total.span, since)
+            for cost, stream, history in known
+        )
+        for costs in {total.costs, now} if earlier else {now} - {total.costs}:
+            _check(replace(total, costs=costs), replace(total, costs=earlier), again)
+
+
+def _across(cost: Cost, stream: Stream, history: History, span: int, since: int) -> Cost:
+    """What a stream costs at most over a span that also meets timestamps from before Gaussian noise.
+
+    Some of its windows are of pure epsilon then. With mu squared of the others these can cost more than all
+    windows do under either terms, but no more than all of them under pure epsilon, the larger one.
+    """
+    if cost.normal is None or not history.generations:
+        return cost
+    ends = [change.start for change in history.changes if change.before.delta is None]
+    pure = [one for one in history.generations[-1] if one.delta is None]
+    if history.generations[-1][-1].delta is None:
+        ends.append(history.next)
+    if not pure or start_of(stream.timeline, max(ends)) + span <= since:
+        return cost
+    window = min(stream.mechanism.window, *(one.window for one in pure))
+    epsilon = max(cost.normal.epsilon, *(one.epsilon for one in pure))
+    windows = periods(cost.level, cost.timestamps, window)
+    return replace(cost, windows=windows, epsilon=windows * epsilon, normal=None, delta=cost.normal.delta)
 
 
 def _check(total: Total, earlier: Total, again: str | None) -> None:
@@ -63,10 +88,13 @@ def _check(total: Total, earlier: Total, again: str | None) -> None:
     names = ", ".join(dict.fromkeys(cost.stream for cost in earlier.costs))
     give_up = "change nothing" if again is None else "give up the reset"
     if total.cap is not None and whole.epsilon > total.cap:
+        before = f"earlier generations ({names}) cost epsilon {number(earlier.epsilon)}"
+        first = f"{before}, with all streams as they are now"
+        if not names:
+            first = f"any {duration_words(total.span)} may still meet Laplace noise, and then cost epsilon"
         raise StateRefused(
             place,
-            f"earlier generations ({names}) cost epsilon {number(earlier.epsilon)}, with all streams as they"
-            f" are now {number(whole.epsilon)}, above the cap of {number(total.cap)}",
+            f"{first} {number(whole.epsilon)}, above the cap of {number(total.cap)}",
             f"Raise budget.epsilon, if it is yours to raise, or {give_up}",
         )
     if total.delta_cap is not None and whole.delta > total.delta_cap:
@@ -79,29 +107,46 @@ def _check(total: Total, earlier: Total, again: str | None) -> None:
 
 
 def _earlier(stream: Stream, history: History, span: int, since: int, *, ends: bool) -> Iterator[Cost]:
-    """The dearest cost of each generation that has ended, or ``ends`` now, within a span of ``since``."""
+    """What each generation that has ended, or ``ends`` now, cost at most within a span of ``since``.
+
+    One that went over to Gaussian noise counts with the dearest terms before and with the dearest after that.
+    """
     over = [*history.ended, history.next] if ends else history.ended
     for generation, (terms, end) in enumerate(zip(history.generations, over, strict=False), 1):
         if start_of(stream.timeline, end) + span > since:
-            dearest = max((_cost(stream, one, span) for one in terms), key=lambda cost: cost.epsilon)
-            yield replace(dearest, stream=f"{stream.name}, generation {generation}")
+            pure = [one for one in terms if one.delta is None]
+            for part in (pure, _widened([one for one in terms if one.delta is not None])):
+                if part:
+                    dearest = max((_cost(stream, one, span) for one in part), key=lambda cost: cost.epsilon)
+                    yield replace(dearest, stream=f"{stream.name}, generation {generation}")
+
+
+def _widened(terms: Sequence[Terms]) -> list[Terms]:
+    """Terms with Gaussian noise, each with what windows across a change may have had."""
+    return [
+        one._replace(
+            epsilon=max(each.epsilon for each in terms),
+            delta=max(each.delta or Fraction(0) for each in terms),
+        )
+        for one in terms
+    ]
 
 
 def _cost(stream: Stream, terms: Terms, span: int) -> Cost:
     """What a stream cost at most over any ``span`` (ms) under other terms.
 
     Of a horizon these do not say that it does not renew, and of a plug-in that is not in use any more
-    nothing: the dearest is assumed. Noise and delta of a stream never change.
+    nothing: the dearest is assumed.
     """
     mechanism, settings = known(terms.mechanism), stream.mechanism
     if mechanism is not None and mechanism.level == "event":
-        # Nothing but the sink changes there, and terms do not tell what Gaussian noise costs.
+        # Nothing but the sink changes there, and terms do not tell what correlated noise costs.
         return cost_of(stream, span)
     level: Level = "event" if mechanism is None else mechanism.level
     met = timestamps_met(span, stream.timeline.interval)
     covering = periods(level, met, terms.window, renews=True)
-    if settings.delta is None:
+    if terms.delta is None:
         return Cost(stream.name, met, covering, terms.epsilon * covering, level)
     squares = covering**2 if mechanism is None else mechanism.squares(covering, settings.options)
-    normal = Normal(terms.epsilon, settings.delta, squares)
+    normal = Normal(terms.epsilon, terms.delta, squares)
     return Cost(stream.name, met, covering, together((), (normal,)), level, normal=normal)

@@ -22,6 +22,14 @@ refused. They contain all that W spent: W begins no earlier than they do, as it 
 spent nothing after s. (c) If nothing was spent after the change, W spent what its timestamps before the
 change did; these are fewer than w = w1 and under the terms of (e1, w1), so it is at most e1 by (a).
 
+**With Gaussian noise** what is spent is mu squared, and so is what the claim is about. Let d be the largest
+delta of the terms that hold in some timestamp of the windows in question. If there is one, they spend at most
+what (e, d) allows as mu squared; a timestamp of pure epsilon e_i counts with pi / 2 e_i^2 among them
+(``eventveil.privacy.gaussian``, steps of pure epsilon). So a window that straddles the change is
+(e, d)-private, unless nothing was spent in it after the change. The proof is the same, word for word. Laplace
+noise may become Gaussian noise, but not the other way around: windows across the change would have a delta of
+which the file says nothing.
+
 The bridge is in the units of the new ledger. Past spends, exact rationals, are rounded up, the limit is
 rounded down, so the sum in exact terms stays within e as well. A stream may change again while a bridge
 stands: the spends are taken from the public ledger, which has all of them, and every bridge that still has
@@ -57,10 +65,10 @@ from eventveil.topology.changes import (
     LEVELS,
     REFUSED_BY_BOUNDARY,
     REFUSED_BY_DISCOVERY,
-    REFUSED_BY_GAUSSIAN,
     RENAME,
     SOUND,
     anew,
+    is_refused,
     reason,
 )
 
@@ -80,8 +88,13 @@ class Checkpoint:
         """The terms of the life so far."""
         fields = self.manifest.fields
         window = fields["mechanism.window"]
+        delta = fields["mechanism.delta"] if fields.get("mechanism.noise") == "gaussian" else None
         return Terms(
-            fields["mechanism.kind"], Fraction(fields["mechanism.epsilon"]), window, units_of(window)
+            fields["mechanism.kind"],
+            Fraction(fields["mechanism.epsilon"]),
+            window,
+            units_of(window),
+            None if delta is None else Fraction(delta),
         )
 
     @property
@@ -141,11 +154,13 @@ def check_sound(checkpoint: Checkpoint, differences: Mapping[str, Difference]) -
 
     Nothing but the sink can be migrated at another level than w-event: only windows have bridges.
     """
-    unsound = {name: reason(name) for name in differences if name not in SOUND}
+    unsound = {
+        name: reason(name)
+        for name, one in differences.items()
+        if name not in SOUND or is_refused(name, one.new)
+    }
     if checkpoint.by_boundary:
         unsound |= {name: why for name, why in REFUSED_BY_BOUNDARY.items() if name in differences}
-    if checkpoint.manifest.fields.get("mechanism.noise") == "gaussian":
-        unsound |= {name: why for name, why in REFUSED_BY_GAUSSIAN.items() if name in differences}
     if DISCOVERS in checkpoint.manifest.fields:
         others = (name for name in differences if not name.startswith(SAME_INSTANCE) and name not in unsound)
         unsound |= dict.fromkeys(others, REFUSED_BY_DISCOVERY)

@@ -30,7 +30,22 @@ A. Koskela, M. Tobaben, A. Honkela, "Individual Privacy Accounting with Gaussian
 2023.)
 
 It needs that *every* look at the counts is of this form. A mechanism that draws anything else from them, such
-as a test with Laplace noise, is not covered.
+as a test with Laplace noise, is not covered, but by what follows.
+
+**Steps of pure epsilon** (across a change of noise). A step that, given what was seen before, is e-private
+for the two neighbours may stand among those of the theorem, with pi / 2 e^2 for its mu_i^2. *Proof.* Let P
+and Q be the laws of what it shows for one neighbour and for the other. By e-privacy a test of level a has
+power 1 - f(a) at most, f(a) = max(0, 1 - e^e a, e^-e (1 - a)). For mu = root(pi / 2) e, f is nowhere below
+the trade-off G(a) = Phi(Phi^-1(1 - a) - mu) of N(0, 1) and N(mu, 1): G is convex, so it lies below the two
+chords of f where it does at their ends (0, 1), (1, 0) and the corner a = f(a) = 1 / (1 + e^e), where G(a) =
+Phi(Phi^-1(s) - mu) for s = e^e / (1 + e^e) is at most 1 - s if mu >= 2 Phi^-1(s), that is if D(e) =
+Phi(root(pi / 8) e) - 1 / (1 + e^-e) >= 0. D(0) = 0, D(e) -> 0 for e to infinity, and D' = root(pi / 8)
+phi(root(pi / 8) e) - 1 / (2 cosh(e / 2))^2 has the sign of r(e) = 2 ln cosh(e / 2) - pi e^2 / 16, for both
+terms are 1/4 at e = 0. r(0) = 0 and r' = tanh(e / 2) - pi e / 8, which is positive at first (1/2 > pi / 8)
+and, tanh being concave, negative from some e on: r is positive at first and then negative for good. So D
+rises from 0 and then falls to 0: it is nowhere negative. By Blackwell's theorem (Dong, Roth and Su, Theorem
+2) what the step shows is a random function of one number, N(0, 1) for one neighbour and N(mu, 1) for the
+other, which is read off the Brownian motion as above, for mu^2 of its time.
 
 **Sensitivity.** A user adds v to the counts of a timestamp, whole numbers from 0 to p, for *per_column* p <=
 k, that add up to at most k, for *contributions* k. Then |v|^2 <= S(k, p) = floor(k / p) p^2 + (k mod p)^2,
@@ -62,6 +77,8 @@ _MOST_TERMS = 10**5
 _SIGMA_BITS = 40
 
 LARGEST_EPSILON = 1000
+PURE = Fraction(15707963268, 10**10)
+"""What a step of pure epsilon costs in terms of mu squared, over its epsilon squared: just above pi / 2."""
 LEAST_DELTA, LARGEST_DELTA = Fraction(1, 10**30), Fraction(1, 10**4)
 """What cannot be told from 0 for any purpose; and above which no promise is worth the name: a hundred of a
 million users could be published."""

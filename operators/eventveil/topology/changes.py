@@ -45,8 +45,6 @@ SOUND = {
 REFUSED = {
     **{name: kept.why for name, kept in _SETTINGS.items() if not kept.sound},
     "plugin.level": LEVELS,
-    "mechanism.noise": "what was spent with one kind of noise cannot be counted in units of the other",
-    "mechanism.delta": "it decides what mu squared epsilon allows, and what was spent is counted in that",
     **{f"counts.columns.{name}": _FOUND for name in ("delta", "share", "most", "longest")},
     "topics.partials": "it says where the state is kept, and the state does not move",
     "fingerprint.version": "another version of Eventveil wrote the state",
@@ -58,10 +56,11 @@ _BOUNDARIES = (
 )
 #: With ``append_time: boundary`` these cannot change either.
 REFUSED_BY_BOUNDARY = {"timeline.lateness": _BOUNDARIES, "timeline.max_ahead": _BOUNDARIES}
-#: With Gaussian noise this cannot change either.
-REFUSED_BY_GAUSSIAN = {
-    "mechanism.epsilon": "units are of mu squared, to which epsilon is not in proportion, so that windows"
-    " across the change could not be summed up"
+_NOISE = "mechanism.noise"
+#: From Gaussian noise to Laplace noise this cannot change either.
+REFUSED_TO_PURE = {
+    _NOISE: "windows across the change would have the delta of the Gaussian noise, and the file would promise"
+    " pure epsilon"
 }
 
 MIGRATE = "Put it back, or stop the workers and run `eventveil migrate`"
@@ -155,6 +154,11 @@ def anew(fields: Iterable[str]) -> str:
     return ELSEWHERE if _PLACED & {*fields} else RENAME
 
 
+def is_refused(field: str, new: object) -> bool:
+    """Whether it is known that no migration can change a field to this value."""
+    return field in REFUSED or (field in REFUSED_TO_PURE and new != "gaussian")
+
+
 def reason(field: str) -> str:
-    """Why a field cannot be migrated. A setting that this table does not know cannot."""
-    return REFUSED.get(field, "it is not known what it would change")
+    """Why a field cannot be migrated. A setting that these tables do not know cannot."""
+    return {**REFUSED, **REFUSED_TO_PURE}.get(field, "it is not known what it would change")

@@ -107,12 +107,14 @@ OPTIONS: dict[str, MechanismOption] = {
         " the number of users. For groups of a window, how much costlier one may be than the best; more is"
         " faster.",
         derived="none with noise: laplace; 1 / (2 parts) for groups",
+        sound="windows across the change are counted in mu squared, with the larger delta",
     ),
     "noise": MechanismOption(
         One(Choice(("laplace", "gaussian"))),
         "laplace: pure epsilon. gaussian: epsilon with a delta, far less noise where much is published.",
         derived="laplace",
         off="laplace",
+        sound="from laplace to gaussian: what was spent as epsilon carries over as mu squared",
     ),
     "shift": MechanismOption(
         One(Choice(("true", "false"))),

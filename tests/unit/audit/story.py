@@ -31,7 +31,7 @@ UNITS = 2 * WINDOW * 2**20
 
 
 def terms_of(settings: MechanismSettings) -> Terms:
-    return Terms(settings.kind, settings.epsilon, settings.window, units_of(settings.window))
+    return Terms(settings.kind, settings.epsilon, settings.window, units_of(settings.window), settings.delta)
 
 
 Names = set[tuple[str, int | None]]

@@ -139,3 +139,45 @@ def test_the_dearest_level_is_assumed_of_a_plug_in_that_is_not_in_use_any_more()
     one = stream(interval=hour)
     spans = [_cost(one, Terms(kind, ONE, 24, 1), 24 * hour).epsilon for kind in ("uniform", "gone:Class")]
     assert spans == [2, 25]
+
+
+def test_while_a_span_meets_laplace_noise_the_savings_of_a_delta_do_not_count() -> None:
+    """Over 3 windows of a timestamp each: 3 epsilon, of which the last two could be mu squared."""
+    life = Lifetime(**terms("uniform", ONE, 1))
+    life.release(3)
+    life.change(**terms("uniform", TWO, 1), **GAUSSIAN)
+    life.release(1)
+    end = start_of(life.stream.timeline, life.history.changes[0].start)
+    gaussian_alone = gaussian.epsilon(3 * gaussian.mu_squared(TWO, DELTA), DELTA)
+    assert gaussian_alone < 4
+    check(Budget(Fraction(4), SPAN), life, since=end + SPAN, again=None)
+    check(Budget(Fraction(6), SPAN), life, since=end, again=None)
+    with pytest.raises(
+        StateRefused,
+        match=r"any 20 milliseconds may still meet Laplace noise, and then cost epsilon 6, above",
+    ):
+        check(Budget(Fraction(59, 10), SPAN), life, since=end + SPAN - 1, again=None)
+
+
+def test_a_change_to_gaussian_noise_is_held_against_the_cap_before_it_is_made() -> None:
+    life = Lifetime(**terms("uniform", ONE, 1))
+    life.release(3)
+    life.settings |= {**terms("uniform", TWO, 1), **GAUSSIAN}
+    now = start_of(life.stream.timeline, life.history.next)
+    check(Budget(Fraction(6), SPAN), life, since=now, again=None)
+    with pytest.raises(StateRefused, match="may still meet Laplace noise"):
+        check(Budget(Fraction(4), SPAN), life, since=now, again=None)
+
+
+def test_a_generation_that_changed_its_noise_counts_with_both_parts() -> None:
+    life = Lifetime(**terms("uniform", ONE, 3))
+    life.release(3)
+    life.change(**terms("uniform", ONE, 3), **GAUSSIAN)
+    life.release(3)
+    life.reset()
+    life.release(1)
+    since = start_of(life.stream.timeline, life.history.first)
+    both = ONE + gaussian.epsilon(2 * gaussian.mu_squared(ONE, DELTA), 2 * DELTA)
+    check(Budget(both, SPAN), life, since=since, again=None)
+    with pytest.raises(StateRefused, match="earlier generations"):
+        check(Budget(both - Fraction(1, 100), SPAN), life, since=since, again=None)

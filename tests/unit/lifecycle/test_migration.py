@@ -7,7 +7,8 @@ import random
 import re
 from fractions import Fraction
 from itertools import pairwise, product
-from typing import Any
+from math import pi
+from typing import Any, NamedTuple
 
 import orjson
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eventveil.counting.boundaries import Boundary
-from eventveil.formats.change import Change, Difference
+from eventveil.formats.change import Change, ChangeLimit, Difference, Terms
 from eventveil.formats.release import decided
 from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.lifecycle.migration import check_reset, check_sound
@@ -25,7 +26,8 @@ from eventveil.mechanisms.time_unit import TimeUnit
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Condition, Discover, NameMap
-from eventveil.topology.changes import REFUSED, REFUSED_BY_BOUNDARY, REFUSED_BY_GAUSSIAN, SOUND
+from eventveil.privacy import gaussian
+from eventveil.topology.changes import REFUSED, REFUSED_BY_BOUNDARY, REFUSED_TO_PURE, SOUND
 from tests.contract.noises import W_EVENT_KINDS, ZeroNoise, make
 from tests.unit.migrating import BUDGET, COUNTING, FIRST, PARTITIONS, Lifetime, states
 
@@ -43,30 +45,65 @@ def terms(kind: str = "uniform", epsilon: Fraction = ONE, window: int = 3) -> di
     return {"kind": kind, "epsilon": epsilon, "epsilon_text": str(epsilon), "window": window}
 
 
+class Regime(NamedTuple):
+    """Terms, and the index of the first timestamp that had them."""
+
+    start: int
+    epsilon: Fraction
+    delta: Fraction | None
+    window: int
+
+
 def check_promise(ledger: list[bytes]) -> None:
     """(a) to (c) of ``eventveil.lifecycle.migration`` in exact rationals, from the public ledger alone."""
-    spends: list[Fraction] = []
-    #: Index of the first timestamp, epsilon and window; terms that no timestamp had are not there.
-    regimes: list[tuple[int, Fraction, int]] = []
+    #: Of each timestamp the part of its epsilon that it has spent.
+    parts: list[Fraction] = []
+    #: Terms that no timestamp had are not there.
+    regimes: list[Regime] = []
     for value in ledger:
         fields = orjson.loads(value)
         if "change" in fields:
             continue
-        one = (Fraction(fields["epsilon"]), fields["window"])
-        if not regimes or regimes[-1][1:] != one:
-            regimes.append((len(spends), *one))
-        spends.append(sum(fields["spent"].values()) * one[0] / fields["units"])
-    ends = [*(start for start, *_ in regimes[1:]), len(spends)]
-    for (start, epsilon, window), end in zip(regimes, ends, strict=False):
-        own = spends[start:end]
-        assert all(sum(own[i : i + window]) <= epsilon for i in range(len(own)))
-    for (earlier, old, before), (change, new, after) in pairwise(regimes):
-        width, limit = max(before, after), max(old, new)
-        for begin in range(max(0, change - width + 1), change):
-            whole = spends[begin : begin + width]
-            in_past = change - begin
-            if any(whole[in_past:]) or (after <= before and begin >= earlier):
-                assert sum(whole) <= limit
+        delta = Fraction(fields["delta"]) if fields.get("noise") == "gaussian" else None
+        one = Regime(len(parts), Fraction(fields["epsilon"]), delta, fields["window"])
+        if not regimes or regimes[-1][1:] != one[1:]:
+            regimes.append(one)
+        parts.append(Fraction(sum(fields["spent"].values()), fields["units"]))
+    ends = [*(one.start for one in regimes[1:]), len(parts)]
+    for regime, end in zip(regimes, ends, strict=False):  # no regime has one end
+        own = parts[regime.start : end]
+        assert all(sum(own[i : i + regime.window]) <= 1 for i in range(len(own)))
+    for earlier, later in pairwise(regimes):
+        width, epsilon = max(earlier.window, later.window), max(earlier.epsilon, later.epsilon)
+        reaches_from = later.start - width + 1
+        for begin in range(max(0, reaches_from), later.start):
+            whole = range(begin, min(begin + width, len(parts)))
+            last = max((i for i in whole if parts[i]), default=begin)
+            # Terms that come later do not loosen what was held before them.
+            deltas = [
+                regime.delta
+                for regime, end in zip(regimes, ends, strict=True)
+                if regime.delta is not None and regime.start <= last and end > reaches_from
+            ]
+            spent_after = last >= later.start
+            if spent_after or (later.window <= earlier.window and begin >= earlier.start and not deltas):
+                delta = max(deltas, default=None)
+                limit = epsilon if delta is None else gaussian.mu_squared(epsilon, delta)
+                assert sum(cost_of(parts[i], held(regimes, i), delta) for i in whole) <= limit
+
+
+def held(regimes: list[Regime], index: int) -> Regime:
+    """The terms of a timestamp."""
+    return next(one for one in reversed(regimes) if one.start <= index)
+
+
+def cost_of(part: Fraction, regime: Regime, delta: Fraction | None) -> Fraction:
+    """What a timestamp cost: in terms of epsilon, or of mu squared if windows have a ``delta``."""
+    if delta is None:
+        return part * regime.epsilon
+    if regime.delta is None:
+        return Fraction(pi) / 2 * (part * regime.epsilon) ** 2
+    return part * gaussian.mu_squared(regime.epsilon, regime.delta)
 
 
 @pytest.mark.slow
@@ -541,17 +578,103 @@ def test_another_bound_of_each_column_has_noise_of_its_own_from_the_change_on(
     assert orjson.loads(life.checkpoint.state.mechanism)["settings"]["squared_sensitivity"] == square
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "field"),
-    [
-        ({}, GAUSSIAN, "mechanism.noise"),
-        (GAUSSIAN, {}, "mechanism.noise"),
-        (GAUSSIAN, {**GAUSSIAN, "delta": Fraction(1, 10**12)}, "mechanism.delta"),
-    ],
+DELTA = Fraction(1, 10**6)
+MORE: dict[str, Any] = {"noise": "gaussian", "delta": DELTA}
+NORMAL_KINDS = [kind for kind in W_EVENT_KINDS if "noise" in KINDS[kind].options]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("old", "new"), list(product(W_EVENT_KINDS, NORMAL_KINDS)))
+@pytest.mark.parametrize("windows", [(3, 3), (2, 5), (5, 2)], ids=str)
+@pytest.mark.parametrize("epsilons", [(ONE, ONE), (THIRD, TWO)], ids=str)
+def test_every_kind_goes_over_to_gaussian_noise_and_the_audit_finds_nothing(
+    old: str, new: str, windows: tuple[int, int], epsilons: tuple[Fraction, Fraction]
+) -> None:
+    life = Lifetime(**terms(old, epsilons[0], windows[0]))
+    life.release(7)
+    life.change(**terms(new, epsilons[1], windows[1]), options=MORE)
+    life.release(12)
+    check_promise(life.ledger)
+    (report,) = life.audit()
+    assert report.findings == ()
+    assert report.delta == DELTA
+    assert any(orjson.loads(record)["fresh"] for record in life.sink[7:])
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    changes=st.lists(
+        st.tuples(
+            st.sampled_from(NORMAL_KINDS),
+            EPSILONS,
+            st.integers(1, 6),
+            st.integers(0, 5),
+            st.sampled_from([DELTA, Fraction(1, 10**9)]),
+        ),
+        min_size=2,
+        max_size=6,
+    ),
+    pure=st.integers(0, 4),
+    seed=st.integers(0, 2**32),
 )
-def test_noise_is_not_migrated(old: dict[str, Any], new: dict[str, Any], field: str) -> None:
+def test_any_sequence_of_noises_epsilons_and_deltas_keeps_the_promise_of_each(
+    changes: list[tuple[str, Fraction, int, int, Fraction]], pure: int, seed: int
+) -> None:
+    generator = random.Random(seed)
+    lives = [
+        ({**terms(kind, epsilon, window), "options": {**MORE, "delta": delta} if i >= pure else {}}, length)
+        for i, (kind, epsilon, window, length, delta) in enumerate(changes)
+    ]
+    life = Lifetime(**lives[0][0])
+    life.decisions = iter(lambda: generator.random() < 0.5, None)
+    life.release(lives[0][1])
+    for one, length in lives[1:]:
+        life.change(**one)
+        life.release(length)
+    check_promise(life.ledger)
+    assert [report.findings for report in life.audit()] == [()]
+
+
+def test_uniform_waits_until_mu_squared_of_what_it_spent_as_epsilon_is_within_the_limit() -> None:
+    window = 24
+    life = Lifetime(**terms(window=window))
+    life.release(window)
+    life.change(options=MORE)
+    life.release(window)
+    allowed = gaussian.mu_squared(ONE, DELTA)
+    spent = Fraction(pi) / 2 / window**2
+    # Each timestamp that leaves the window gives back more than a new one takes.
+    waits = next(gone for gone in range(window) if (window - 1 - gone) * spent + allowed / window <= allowed)
+    assert waits == 4
+    fresh = [orjson.loads(record)["fresh"] for record in life.sink]
+    assert fresh == [True] * window + [False] * waits + [True] * (window - waits)
+
+
+@pytest.mark.parametrize(
+    ("unit", "caught"), [(gaussian.PURE, False), (gaussian.PURE * Fraction(99, 100), True)]
+)
+def test_the_audit_prices_pure_epsilon_by_itself(
+    unit: Fraction, caught: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bridge that takes pi / 2 for less lets through what the audit does not."""
+    life = Lifetime(**terms("sample", Fraction(1, 10), 4))
+    life.release(1)
+    monkeypatch.setattr(gaussian, "PURE", unit)
+    life.change(**terms("uniform", TWO, 4), options=MORE)
+    monkeypatch.undo()
+    state = orjson.loads(life.checkpoint.state.mechanism)
+    # What the bridge says is left is spent on one timestamp.
+    (bridge,) = state["ledger"]["bridges"]
+    left = bridge["units"] - sum(length * (test + publish) for length, test, publish in bridge["runs"])
+    limit = ChangeLimit(0, 4, TWO, DELTA)
+    before = Terms("sample", Fraction(1, 10), 4, 8 * 2**20)
+    after = Terms("uniform", TWO, 4, 8 * 2**20, DELTA)
+    assert (limit.cost(before.units, before) + limit.cost(left, after) > limit.most) is caught
+
+
+def test_gaussian_noise_does_not_become_laplace_noise_again() -> None:
     before, after = (
-        Lifetime(**terms(), options=options).checkpoint.manifest.fields for options in (old, new)
+        Lifetime(**terms(), options=options).checkpoint.manifest.fields for options in (GAUSSIAN, {})
     )
     differences = {
         name: Difference(before.get(name), after.get(name))
@@ -559,22 +682,15 @@ def test_noise_is_not_migrated(old: dict[str, Any], new: dict[str, Any], field: 
         if before.get(name) != after.get(name)
     }
     with pytest.raises(StateRefused) as refusal:
-        check_sound(Lifetime(**terms(), options=old).checkpoint, differences)
-    assert f"{field} was" in refusal.value.what
-    assert REFUSED[field] in refusal.value.what
-
-
-def test_epsilon_is_not_migrated_with_gaussian_noise() -> None:
-    change = {"mechanism.epsilon": Difference("1", "2"), "mechanism.window": Difference(3, 4)}
-    check_sound(Lifetime(**terms()).checkpoint, change)
-    with pytest.raises(StateRefused) as refusal:
-        check_sound(Lifetime(**terms(), options=GAUSSIAN).checkpoint, change)
-    why = REFUSED_BY_GAUSSIAN["mechanism.epsilon"]
-    assert refusal.value.what == f"mechanism.epsilon was '1' and is '2' now, which cannot be migrated: {why}"
+        check_sound(Lifetime(**terms(), options=GAUSSIAN).checkpoint, differences)
+    assert "mechanism.noise was 'gaussian' and is None now" in refusal.value.what
+    assert REFUSED_TO_PURE["mechanism.noise"] in refusal.value.what
 
 
 def test_sound_changes_pass() -> None:
-    check_sound(Lifetime(**terms()).checkpoint, {field: Difference("a", "b") for field in SOUND})
+    differences = {field: Difference("a", "b") for field in SOUND}
+    differences["mechanism.noise"] = Difference(None, "gaussian")
+    check_sound(Lifetime(**terms()).checkpoint, differences)
 
 
 def test_a_partition_that_was_missing_must_have_caught_up_and_is_missed_no_longer() -> None:
@@ -594,7 +710,7 @@ def test_a_partition_that_was_missing_must_have_caught_up_and_is_missed_no_longe
 def test_with_boundaries_the_rules_that_they_rest_on_cannot_change() -> None:
     life = Lifetime(**terms(), append_time="boundary").checkpoint
     sound = SOUND.keys() - REFUSED_BY_BOUNDARY.keys()
-    check_sound(life, {field: Difference("a", "b") for field in sound})
+    check_sound(life, {field: Difference("a", "gaussian") for field in sound})
     for field, why in REFUSED_BY_BOUNDARY.items():
         with pytest.raises(
             StateRefused, match=re.escape(f"{field} was 1 and is 2 now, which cannot be migrated: {why}")
@@ -737,28 +853,34 @@ def test_a_reset_of_a_re_keyed_stream_begins_no_earlier_than_re_keying_did() -> 
         check_reset(life.checkpoint, sink, FIRST - 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "before", "after", "epsilon"),
-    [
-        ("delta", GAUSSIAN, {**GAUSSIAN, "delta": Fraction(1, 10**4)}, ONE),
-        ("noise", GAUSSIAN, {}, ONE),
-        ("noise", {}, GAUSSIAN, ONE),
-        ("epsilon", GAUSSIAN, GAUSSIAN, Fraction(50)),
-    ],
-)
-def test_the_audit_finds_a_change_that_migrate_refuses(
-    name: str, before: dict[str, Any], after: dict[str, Any], epsilon: Fraction
-) -> None:
-    """Somebody wrote it in spite of that: windows across it are added up in units that mean nothing."""
-    life = Lifetime(**terms(), options=before)
+def with_change(life: Lifetime, **fields: tuple[str | None, str | None]) -> list[str]:
+    """What the audit finds in a ledger to which somebody added a change of the mechanism."""
+    manifest = life.checkpoint.manifest
+    terms = life.checkpoint.terms
+    told = {f"mechanism.{name}": Difference(*one) for name, one in fields.items()}
+    start = life.checkpoint.state.next
+    life.ledger.append(
+        Change("visits", "migration", start, told, terms, terms, "another", manifest.instance).encode()
+    )
+    return [str(finding) for report in life.audit() for finding in report.findings]
+
+
+def test_the_audit_finds_a_change_that_migrate_refuses() -> None:
+    """Somebody wrote it in spite of that: windows across it have a delta of which the file says nothing."""
+    life = Lifetime(**terms(), options=GAUSSIAN)
     life.release(6)
-    unchanged = life.checkpoint
-    life.change(**terms("uniform", epsilon), options=after)
-    life.release(4)
-    told = [str(finding) for report in life.audit() for finding in report.findings]
-    assert any(f"no migration can change mechanism.{name}" in one for one in told), told
-    with pytest.raises(StateRefused, match=f"mechanism.{name} was"):
-        check_sound(unchanged, {f"mechanism.{name}": Difference("before", "after")})
+    told = with_change(life, noise=("gaussian", None), delta=(str(GAUSSIAN["delta"]), None))
+    assert any("no migration can change mechanism.noise" in one for one in told), told
+
+
+@pytest.mark.parametrize("delta", ["0", "a half", "1/2"])
+def test_the_audit_finds_a_change_to_what_no_noise_has(delta: str) -> None:
+    life = Lifetime(**terms(), options=GAUSSIAN)
+    life.release(6)
+    told = with_change(life, delta=(str(GAUSSIAN["delta"]), delta))
+    assert any("no Gaussian noise has such terms" in one for one in told), told
+    with pytest.raises(StateRefused, match="cannot be continued"):
+        _ = life.history
 
 
 # Plug-ins

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
-from math import erfc, exp, pi, sqrt
+from math import comb, erfc, exp, pi, sqrt
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -107,3 +108,49 @@ def test_noise_is_rounded_up_and_by_little(square: int, share: Fraction) -> None
 def test_what_makes_no_sense_is_refused(epsilon: int, delta: Fraction) -> None:
     with pytest.raises(ValueError, match="should be"):
         gaussian.mu_squared(Fraction(epsilon), delta)
+
+
+# Steps of pure epsilon among those with Gaussian noise
+
+STEPS = [0.001, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0]
+
+
+def trade_off(epsilon: float, a: float) -> float:
+    """The least error of the second kind of a test of level ``a`` of what is epsilon-private."""
+    return max(0.0, 1 - exp(epsilon) * a, exp(-epsilon) * (1 - a))
+
+
+def normal_trade_off(mu: float, a: float) -> float:
+    """The same of N(0, 1) against N(mu, 1)."""
+    normal = NormalDist()
+    return normal.cdf(normal.inv_cdf(1 - a) - mu)
+
+
+@pytest.mark.parametrize("epsilon", STEPS)
+def test_a_step_of_pure_epsilon_is_no_easier_to_tell_apart_than_its_price(epsilon: float) -> None:
+    mu = sqrt(float(gaussian.PURE)) * epsilon
+    corner = 1 / (1 + exp(epsilon))
+    for a in (*np.linspace(1e-6, 1 - 1e-6, 2001).tolist(), corner):
+        assert normal_trade_off(mu, a) <= trade_off(epsilon, a) + 1e-12
+
+
+def test_the_price_of_small_steps_could_not_be_one_percent_less() -> None:
+    epsilon, mu = 0.001, sqrt(0.99 * float(gaussian.PURE)) * 0.001
+    corner = 1 / (1 + exp(epsilon))
+    assert normal_trade_off(mu, corner) > trade_off(epsilon, corner) + 1e-12
+
+
+@pytest.mark.parametrize(("steps", "epsilon"), [(1, 0.5), (10, 0.1), (50, 0.05), (200, 0.01)])
+@pytest.mark.parametrize("whole", [0.05, 0.2, 0.5])
+def test_randomised_responses_together_keep_the_delta_that_their_price_has(
+    steps: int, epsilon: float, whole: float
+) -> None:
+    """The costliest steps of pure epsilon, whose delta together is known exactly."""
+    likely = exp(epsilon) / (1 + exp(epsilon))
+    exact = 0.0
+    for yes in range(steps + 1):
+        one = comb(steps, yes) * likely**yes * (1 - likely) ** (steps - yes)
+        other = comb(steps, yes) * (1 - likely) ** yes * likely ** (steps - yes)
+        exact += max(0.0, one - exp(whole) * other)
+    price = steps * gaussian.PURE * Fraction(epsilon) ** 2
+    assert exact <= float(gaussian.delta(Fraction(whole), price)) + 1e-15
