@@ -18,7 +18,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME
 
 from eventveil.decoding import kernel
 from eventveil.model.timeline import start_of
-from eventveil.replay.inputs import TopicInput
+from eventveil.replay.rekeying import open_topic
 from eventveil.replay.run import replay
 from eventveil.topology.changes import ELSEWHERE
 from eventveil.topology.loading import load
@@ -103,14 +103,13 @@ def test_events_keyed_otherwise_count_once_through_kills_and_alike_in_a_replay(
 
     topology = load(str(application.path), os.environ)
     rules = topology.streams[0].timeline
-    replayed = replay(
-        topology,
-        TopicInput(topology.kafka, topology.streams[0].source.topic, rekeyed=True),
-        start=start_of(rules, first),
-        end=start_of(rules, last + 1),
-        noise=lambda _: Silence(),
-    )
-    assert {one.timestamp: [one.record] for one in replayed} == live
+    span = {"start": start_of(rules, first), "end": start_of(rules, last + 1)}
+    # What the worker passed on, and the topic of events itself.
+    for topic in (topology.streams[0].source.topic, application.source):
+        source = open_topic(topology, topic)
+        replayed = replay(topology, source, **span, noise=lambda _: Silence())
+        assert {one.timestamp: [one.record] for one in replayed} == live, topic
+        assert source.warnings == []
 
     assert refusals(application.path) == []
     del application.document["streams"]["places"]["source"]["repartition"]
@@ -240,13 +239,27 @@ def test_a_topic_with_the_times_of_producers_is_re_keyed_by_boundaries_through_k
 
     topology = load(str(application.path), os.environ)
     rules = topology.streams[0].timeline
-    source = TopicInput(topology.kafka, topology.streams[0].source.topic, rekeyed=True)
+    source = open_topic(topology, topology.streams[0].source.topic)
     span = {"start": start_of(rules, first), "end": start_of(rules, last + 1)}
     replayed: dict[str, dict[int, list[bytes]]] = {name: {} for name in live}
     for one in replay(topology, source, **span, noise=lambda _: Silence()):
         replayed[one.stream.name][one.timestamp] = [one.record]
     assert replayed == live
     assert source.warnings == []
+
+    # Of the topic of events nobody knows what was late: each event counts that is in the range.
+    source = open_topic(topology, application.source)
+    users: dict[tuple[str, int], int] = {}
+    for one in replay(topology, source, **span, noise=lambda _: Silence()):
+        users[one.stream.name, one.timestamp] = int(one.counts.sum())
+    for name, event_in in (("places", time_in_the_value), ("claims", time_of_the_record)):
+        present: defaultdict[int, set[str]] = defaultdict(set)
+        for record in application.raw():
+            if (event := event_in(record)) is not None:
+                present[(event["time"] - ORIGIN) // application.interval + 1].add(event["user"])
+        for timestamp in live[name]:
+            assert users[name, timestamp] == len(present[timestamp]), (name, timestamp)
+    assert [warning.split(":")[0] for warning in source.warnings] == ["places", "claims"]
 
 
 def test_twenty_partitions_of_a_re_keyed_topic_get_their_boundaries_after_a_broker_was_away(

@@ -12,15 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from numpy.typing import NDArray
 
+from eventveil.advise.reading import read_events
 from eventveil.cli.main import main
 from eventveil.kafka.log import read_topic
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import Kafka, Stream
 from eventveil.replay.inputs import TopicInput
+from eventveil.replay.rekeying import open_topic
 from eventveil.replay.run import Replay, replay
 from eventveil.topology.loading import load
 from tests.integration.conftest import NewTopic
@@ -113,6 +115,41 @@ def run(application: Application, output: Path, *options: str) -> Result:
         ["replay", str(application.path), "--input", f"topic:{application.source}",
          "--output", str(output), *options],
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("append_time", ["broker", "boundary"])
+def test_a_topic_whose_events_are_re_keyed_is_replayed_before_anything_else_exists(
+    new_application: NewApplication, append_time: str, tmp_path: Path
+) -> None:
+    """Keyed by sessions; one partition has ended long before the others, and one is empty."""
+    application = new_application(LOG_APPEND_TIME if append_time == "broker" else {})
+    for stream in application.document["streams"].values():
+        stream["source"] |= {
+            "repartition": True,
+            "append_time": append_time,
+            "filter": {"$headers/bot": {"present": False}},
+        }
+    application.write()
+    start = now() + 8 * INTERVAL
+    producer = Producer({"bootstrap.servers": application.bootstrap})
+    # Twenty of thirty users have an event in each of two partitions, and every third user is a robot.
+    for partition, users in ((0, range(30)), (2, range(20))):
+        for user in users:
+            headers: list[tuple[str, str | bytes | None]] = [("bot", "yes")] if user % 3 == 0 else []
+            value = event(f"u{user}", start)
+            producer.produce(application.source, value, f"s{user}", partition, headers=headers)
+    producer.flush(30)
+    output = tmp_path / "releases.jsonl"
+    span = "--from", format_rfc3339(start), "--to", format_rfc3339(start + 4 * INTERVAL)
+    result = run(application, output, *span, "--seed", "1", "--truth", str(tmp_path / "truth.jsonl"))
+    assert result.exit_code == 0, result.output
+    first = json.loads((tmp_path / "truth.jsonl").read_text().splitlines()[0])
+    assert (first["counts"]["north"], first["events"]["north"]) == (20, 33)
+    assert ("no event is late or too far ahead" in result.output) is (append_time == "boundary")
+    topology = load(str(application.path), {})
+    read = read_events(topology.streams[0], open_topic(topology, application.source))
+    assert read.outcomes == {"read": 33, "filtered": 17}
+    assert len(set(read.events.users.tolist())) == 20
 
 
 def test_a_recorded_topic_gives_the_counts_of_brute_force(application: Application) -> None:

@@ -22,15 +22,15 @@ from eventveil.describe.guarantee import consecutive, number
 from eventveil.kinds.registry import kind_of
 from eventveil.mechanisms.registry import find
 from eventveil.model.errors import EventveilError
-from eventveil.model.fields import in_envelope
 from eventveil.model.timeline import format_rfc3339, start_of
 from eventveil.model.topology import Stream, Topology
 from eventveil.process import allocator
 from eventveil.process.memory import MemoryLimit, MemoryLimitReached
 from eventveil.replay.errors import Errors
 from eventveil.replay.files import open_file
-from eventveil.replay.inputs import Input, TopicInput
+from eventveil.replay.inputs import Input
 from eventveil.replay.outputs import STANDARD_OUTPUT, Paths, open_outputs
+from eventveil.replay.rekeying import open_topic
 from eventveil.replay.run import Replay
 from eventveil.replay.run import replay as start_replay
 from eventveil.replay.values import ValueReplay, replay_values
@@ -208,14 +208,7 @@ def _open_input(topology: Topology, source: str) -> Input:
         if not topic:
             sources = ", ".join((*topology.sources, *topology.value_sources))
             raise click.UsageError(f"--input {source} lacks the name of the topic: {sources}")
-        rekeyed = topology.rekeyed.get(topic)
-        streams = [one for one in topology.streams if topic == one.source.topic_of_events]
-        around = any(in_envelope(field) for one in streams for field in one.source.looked_at)
-        registry = topology.registry if topic in topology.by_schema else None
-        return TopicInput(
-            topology.kafka, rekeyed or topic, rekeyed=rekeyed is not None, envelope=around, registry=registry,
-            protobuf=topology.has_protobuf,
-        )  # fmt: skip
+        return open_topic(topology, topic)
     pointers = {stream.source.value for stream in topology.readings}
     for stream in topology.streams:
         pointers |= stream.source.pointers

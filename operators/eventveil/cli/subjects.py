@@ -18,10 +18,10 @@ from eventveil.cli.loading import load_or_exit
 from eventveil.doctor.editing import Edits
 from eventveil.kinds.registry import kind_of
 from eventveil.model.errors import EventveilError
-from eventveil.model.fields import in_envelope
 from eventveil.model.topology import Counts, MechanismSettings, Sink, Source, Stream, Timeline, Topology
 from eventveil.replay.files import open_file
-from eventveil.replay.inputs import Input, TopicInput
+from eventveil.replay.inputs import Input
+from eventveil.replay.rekeying import open_topic
 from eventveil.topology.spec import LONGEST_NAME
 
 FOUND = "found"
@@ -91,13 +91,7 @@ def of_topology(path: str, source: str | None, only: str | None) -> Subject:
 def _open(topology: Topology, stream: Stream, source: str) -> Input:
     if not source.startswith(_TOPIC):
         return _open_file(source, stream.source)
-    rekeyed, around = stream.source.raw is not None, any(map(in_envelope, stream.source.looked_at))
-    topic = stream.source.topic
-    registry = topology.registry if topic in topology.by_schema else None
-    return TopicInput(
-        topology.kafka, topic, rekeyed=rekeyed, envelope=around, registry=registry,
-        protobuf=topology.has_protobuf,
-    )  # fmt: skip
+    return open_topic(topology, source.removeprefix(_TOPIC))
 
 
 def of_file(path: str, user: str, column: str, time: str) -> Subject:

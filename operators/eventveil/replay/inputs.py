@@ -94,6 +94,19 @@ class Input(ABC):
         return []
 
 
+def never_late(stream: Stream, last: int | None) -> Stream:
+    """A stream whose events have no append times: none is late, too far ahead what ends after ``last``."""
+    timeline = replace(stream.timeline, lateness=ENDLESS, max_ahead=_end_of(stream, last) - 1)
+    return replace(stream, timeline=timeline, source=replace(stream.source, append_time="broker"))
+
+
+def _end_of(stream: Stream, last: int | None) -> int:
+    """Where timestamp ``last`` ends, or the last one that there can be."""
+    if last is None:
+        last = timestamp_of(stream.timeline, END_OF_TIME) - 1
+    return start_of(stream.timeline, last + 1)
+
+
 class FileInput(Input):
     """One JSON event per line, in any order; blank lines are passed over.
 
@@ -124,13 +137,8 @@ class FileInput(Input):
                 f"stream {stream.name} looks at {', '.join(around)}, which a file does not have;"
                 f" read the topic: --input topic:{stream.source.topic_of_events}"
             )
-        if last is None:
-            last = timestamp_of(stream.timeline, END_OF_TIME) - 1
-        end = start_of(stream.timeline, last + 1)
-        timeline = replace(stream.timeline, lateness=ENDLESS, max_ahead=end - 1)
         # Lines and rows are JSON, however the topic is written.
-        source = replace(stream.source, append_time="broker", raw=None, format="json")
-        return replace(stream, timeline=timeline, source=source)
+        return never_late(replace(stream, source=replace(stream.source, raw=None, format="json")), last)
 
     def begin(self, earliest: int, longest: int) -> Mapping[int, int]:
         """The one partition begins with the first line."""
@@ -205,11 +213,16 @@ class TopicInput(Input):
         self._ends: Mapping[int, int] = {}
         self._reached: dict[int, int] = {}
         self._raw: str | None = None
+        #: Streams of which the worker's partial counts have no boundary.
+        self._unbounded: set[str] = set()
 
     def rules(self, stream: Stream, last: int | None) -> Stream:
-        """As they are."""
+        """As they are, unless a stream that is judged by boundaries has none."""
         self._raw = stream.source.raw
-        return stream
+        if stream.name not in self._unbounded:
+            return stream
+        timeline = replace(stream.timeline, max_ahead=_end_of(stream, last) - 1)
+        return replace(stream, timeline=timeline)
 
     def boundaries(
         self, stream: Stream, first: int, partials: TopicPartition
@@ -223,8 +236,10 @@ class TopicInput(Input):
                     found[one.partition][one.timestamp] = one.boundary
         earliest = max((min(of) for of in found.values()), default=None)
         if earliest is None or earliest > first:
-            known = "no boundary: no event is late here, and max_ahead counts from the beginning of the range"
-            if earliest is not None:
+            known = "no boundary: no event is late or too far ahead here"
+            if earliest is None:
+                self._unbounded.add(stream.name)
+            else:
                 begins = format_rfc3339(start_of(stream.timeline, earliest))
                 known = (
                     f"the boundaries of timestamp {earliest} and later, the first of which holds for "

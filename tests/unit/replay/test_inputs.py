@@ -10,6 +10,8 @@ import pytest
 
 from eventveil.counting.counter import Partial
 from eventveil.model.errors import EventveilError
+from eventveil.model.records import NO_APPEND_TIME
+from eventveil.model.timeline import latest_times, start_of
 from eventveil.model.topology import Condition, Kafka
 from eventveil.replay import inputs
 from eventveil.replay.inputs import FileInput, TopicInput
@@ -149,8 +151,7 @@ class Message:
             ["have the boundaries of timestamp 3 and later, the first of which holds for earlier ones too; "
              "--from 2013-01-01T02:00:00Z begins with it"],
         ),
-        ([], 1, ["have no boundary: no event is late here, and max_ahead counts from the beginning of the "
-                 "range"]),
+        ([], 1, ["have no boundary: no event is late or too far ahead here"]),
     ],
 )  # fmt: skip
 def test_missing_boundaries_are_told_with_what_follows(
@@ -161,3 +162,8 @@ def test_missing_boundaries_are_told_with_what_follows(
     found = source.boundaries(stream(), first, ("partials", 0))
     assert [one.last for one in found.get(0, ())] == timestamps
     assert source.warnings == [f"destinations: the worker's partial counts {one}" for one in warnings]
+    one = stream()
+    judged = source.rules(replace(one, source=replace(one.source, append_time="boundary")), None)
+    within = start_of(judged.timeline, 10**6)
+    ahead = latest_times(judged, first, NO_APPEND_TIME)
+    assert (ahead >= within) is not bool(timestamps)
