@@ -9,7 +9,7 @@ from functools import cached_property
 
 from eventveil.counting.remedies import FOUND_COLUMNS, REMEDIES, remedy
 from eventveil.decoding.rules import NO_COLUMN, Reason
-from eventveil.doctor.filters import HARDLY, passing
+from eventveil.doctor.filters import HARDLY, never_there, passing
 from eventveil.doctor.framing import Framing, framing
 from eventveil.doctor.judging import Verdicts, judge, unlisted
 from eventveil.doctor.keys import Keys, keys_of
@@ -109,6 +109,21 @@ class Diagnosis:
         many = self.keys.readable >= _MANY_RECORDS
         return many and not comes_again(asked, self.stream.source, self.stream.source.user)
 
+    @cached_property
+    def never_there(self) -> Mapping[str, Sequence[str]]:
+        """Of several fields for the user or the time those that no record has, with similar ones."""
+        if not isinstance(self.stream, Stream) or len(self.passing) < _MANY_RECORDS:
+            return {}
+        return never_there(self.passing, self.stream.source, self.sample)
+
+    @property
+    def hardly_told_apart(self) -> bool:
+        """Whether nearly all events count in the column of those that are not listed."""
+        if not isinstance(self.stream, Stream) or self.stream.counts.unknown_column is None:
+            return False
+        counting, unlisted = self.stamped.counting, sum(self.unlisted.values())
+        return unlisted > 0 and counting - unlisted < HARDLY * counting
+
     @property
     def progress(self) -> tuple[int, int]:
         """How far the records get, judged with append times and as they are; more is better.
@@ -138,7 +153,14 @@ class Diagnosis:
     @property
     def is_well(self) -> bool:
         """Whether the file leaves out and loses no more than it seems to mean."""
-        return not (self.loses_much or self.hardly_passes or self.hardly_listed or self.user_is_an_event)
+        return not (
+            self.loses_much
+            or self.hardly_passes
+            or self.hardly_listed
+            or self.hardly_told_apart
+            or self.user_is_an_event
+            or self.never_there
+        )
 
 
 def _progress(verdicts: Verdicts) -> int:

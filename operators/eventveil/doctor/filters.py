@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from eventveil.decoding.places import MISSING, Filter, compile_field
+from eventveil.decoding.places import MISSING, Filter, compile_field, is_there
 from eventveil.decoding.rules import Rejection, parse
 from eventveil.doctor.pointers import leaves, plain
 from eventveil.doctor.sample import Record, Sample
@@ -88,6 +88,34 @@ def _tried(sample: Sample, source: Source, condition: Condition) -> Blocking:
         names |= dict.fromkeys(_names(document, record, condition.field))
     like = [] if known else _similar(condition.field, [*names])
     return Blocking(condition, readable, met, known.total(), known.most_common(_SHOWN), like)
+
+
+def never_there(records: Sequence[Record], source: Source, sample: Sample) -> dict[str, list[str]]:
+    """Those of several fields for the user or the time that are in no record, with similar ones that are.
+
+    Another of the list always stands in for such a field, so no record lacks anything. Empty if no record can
+    be read.
+    """
+    asked = [one for several in (source.user, source.time) for one in _alternatives(several)]
+    finds = {field: compile_field(field) for field in asked}
+    missing, names = dict.fromkeys(asked), dict[str, None]()
+    readable = 0
+    for record in records if asked else ():
+        document = _document(record, source, sample)
+        if isinstance(document, Rejection):
+            continue
+        readable += 1
+        for field in [*missing]:
+            if is_there(finds[field](document, record.around)):
+                del missing[field]
+            names |= dict.fromkeys(_names(document, record, field))
+    return {field: _similar(field, [*names]) for field in missing} if readable else {}
+
+
+def _alternatives(several: str) -> Sequence[str]:
+    """The fields of a list that stand in for each other; of a single field nothing."""
+    listed = fields.listed(several)
+    return listed if len(listed) > 1 else ()
 
 
 def _names(document: Any, record: Record, field: str) -> Iterator[str]:

@@ -108,8 +108,18 @@ class Report:
                 " people"
             )
 
+        for field, similar in seen.never_there.items():
+            assert isinstance(seen.stream, Stream)
+            setting = "source.user" if field in fields.listed(seen.stream.source.user) else "source.time"
+            like = f"; similar ones that are there: {', '.join(map(_plain, similar))}" if similar else ""
+            yield (
+                f"  {self._place(seen.stream.name, setting)}: {setting}: {_plain(field)} is in none of"
+                f" {_number(len(seen.passing), 'record')}, so another field always stands in for it{like}."
+                " Correct it or leave it out"
+            )
+
     def _left_out(self, seen: Diagnosis) -> list[dict[str, str]]:
-        """Which settings leave out nearly all events: what, setting, place and remedy."""
+        """Which settings leave out nearly all events, or mix them up: what, setting, place and remedy."""
         stream, found = seen.stream, []
         if not isinstance(stream, Stream):
             return []
@@ -122,6 +132,12 @@ class Report:
             what = "hardly any event has a listed column, and `unknown: ignore` leaves out the others"
             column = fields.in_words(stream.source.column, "and")
             remedy = f"list what {column} holds, as far as it is known publicly, or correct source.column"
+            found.append(self._problem(stream.name, what, ("counts", "columns"), remedy))
+        if seen.hardly_told_apart:
+            other = stream.counts.labels[stream.counts.unknown_column or 0]
+            what = f"nearly every event counts as {_plain(str(other))}, for its column is not listed"
+            column = fields.in_words(stream.source.column, "and")
+            remedy = f"list what {column} holds, as far as it is known publicly, or map it (source.maps)"
             found.append(self._problem(stream.name, what, ("counts", "columns"), remedy))
         return found
 

@@ -729,3 +729,40 @@ def test_where_no_field_looks_like_a_time_that_of_the_records_is_proposed(append
     ambiguous = sample("murmur2", made=two_times, appended=False)
     timed = replace(ambiguous, records=[one._replace(own_time=one.time) for one in ambiguous.records])
     assert "source.time" not in settings(report(timed, text).proposal)
+
+
+def with_session(number: int) -> dict[str, Any]:
+    """Half of the visitors are not logged in."""
+    one = {**event(number), "session": f"s-{number % 150}"}
+    return one if number % 2 else {**one, "customer": None}
+
+
+@pytest.mark.parametrize(("first", "is_well"), [("/customer", True), ("/custmer", False)])
+def test_a_field_of_a_list_that_no_record_has_is_not_well(first: str, is_well: bool) -> None:
+    """Every event would be of a session, and nothing would be missing."""
+    found = sample(made=with_session, key=lambda one: one["customer"] or one["session"])
+    made = report(found, FILE.replace("user: /customer ", f"user: [{first}, /session] "))
+    told = "\n".join(made.lines())
+    what = "/custmer is in none of 600 records, so another field always stands in for it; similar ones"
+    assert made.is_well is is_well
+    assert (f"source.user: {what} that are there: /customer. Correct it" in told) is not is_well
+    assert (what in str(made.fields()["streams"][0]["doubts"])) is not is_well
+
+
+def test_a_sample_in_which_nearly_everything_is_in_other_is_not_well() -> None:
+    text = FILE.replace(
+        "columns: [home, search, other]", "columns: [home, search, other]\n      unknown: other"
+    )
+    assert report(sample(), text).is_well
+
+    def path(number: int) -> dict[str, Any]:
+        return {**event(number), "section": f"/shop/{number % 7}"}
+
+    made = report(sample(made=path), text)
+    assert not made.is_well
+    (problem,) = made.fields()["streams"][0]["left_out_nearly_all"]
+    assert problem["what"] == "nearly every event counts as other, for its column is not listed"
+    assert problem["remedy"] == (
+        "list what /section holds, as far as it is known publicly, or map it (source.maps)"
+    )
+    assert problem["place"] == "shop.yaml:16:7"
