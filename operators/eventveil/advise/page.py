@@ -16,7 +16,7 @@ from eventveil.advise.report import Row, bound_words, kind_words, percent, unit_
 from eventveil.advise.scoring import HOPELESS
 from eventveil.advise.searching import Findings
 from eventveil.advise.trials import Outcome
-from eventveil.describe.guarantee import count, duration_words
+from eventveil.describe.guarantee import duration_words
 from eventveil.describe.page import filled, items, paragraphs
 from eventveil.describe.picture import Lines, svg
 from eventveil.model.timeline import start_of
@@ -137,7 +137,8 @@ def _columns(findings: Findings) -> Iterator[str]:
             f'<span class="number">{percent(error)}</span></li>'
         )
     if len(order) > _COLUMNS:
-        yield f"<li class=rest>and {count(len(order) - _COLUMNS, 'smaller column')}</li>"
+        rest = len(order) - _COLUMNS
+        yield f"<li class=rest>and {rest} smaller column{'s' * (rest > 1)}</li>"
 
 
 def _width(error: float) -> str:

@@ -23,6 +23,8 @@ LEAKS = (
     " counts of the same people are released. Choose on older or generated events (eventveil generate)."
 )
 RAW = "All figures here are computed from true counts without noise: raw data, as private as the events."
+#: Advice on events over fewer times the protected span is called that.
+_ENOUGH = 2
 _UNITS = {HOUR: "hour", DAY: "day", 7 * DAY: "week"}
 
 
@@ -255,9 +257,15 @@ def outcomes(found: Counter[str]) -> str:
 def events(findings: Findings, found: Counter[str]) -> str:
     """What was read: raw data."""
     tally, question = findings.tally, findings.question
-    return (
+    text = (
         f"{tally.events:,} events in {count(len(question.labels), 'column')} over"
         f" {count(tally.units, unit_words(question.unit))} (read: {outcomes(found)})."
+    )
+    if tally.units * tally.unit >= _ENOUGH * question.protect:
+        return text
+    return (
+        f"{text} That is too short for good advice: epsilon covers {duration_words(question.protect)}, and"
+        f" kinds that learn have learned next to nothing. Give {_ENOUGH} times that, or more."
     )
 
 

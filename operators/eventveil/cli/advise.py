@@ -185,7 +185,8 @@ def advise(
         read = _read(chosen, stream)
         if not len(read.events.times):
             raise EventveilError(f"no event can be counted: {report.outcomes(read.outcomes)}; see --columns")
-        tally = Tally(read.events, len(question.labels), _origin(known, read), question.unit)
+        origin = _origin(known, read, question.unit)
+        tally = Tally(read.events, len(question.labels), origin, question.unit)
         with _runner(processes or cores()) as run:
             findings = _search(question, tally, run)
         _answer(findings, read, chosen, stream, output, html)
@@ -224,11 +225,11 @@ def _question(
     )
 
 
-def _origin(known: Subject | None, read: Read) -> int:
-    """Where the first day begins: at midnight UTC, or where a timestamp of the topology does."""
+def _origin(known: Subject | None, read: Read, unit: int) -> int:
+    """Where the first total begins: days at midnight UTC, or where a timestamp of the topology does."""
     first = int(read.events.times.min())
     origin = known.stream.timeline.origin if known else 0
-    return origin + (first - origin) // DAY * DAY
+    return origin + (first - origin) // unit * unit
 
 
 @contextmanager

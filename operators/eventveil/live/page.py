@@ -239,7 +239,7 @@ def _last(stream: Stream, rows: Sequence[Row], columns: Sequence[int]) -> Iterat
     yield table(("column", "released", "95 % interval"), lines, numbers=(1, 2))
     released = len(row.counts) if row.released is None else int(row.released.sum())
     if hidden := released - len(columns):
-        yield f'<p class="soft">And {count(hidden, "smaller column")}, which the sink has.</p>'
+        yield f'<p class="soft">And {hidden} smaller column{"s" * (hidden > 1)}, which the sink has.</p>'
 
 
 def _numbers(stream: Stream, rows: Sequence[Row], columns: Sequence[int]) -> Iterator[str]:

@@ -61,11 +61,11 @@ def _unpacked(raw: BinaryIO) -> Iterator[bytes]:
 
 def topic(
     topology: str | os.PathLike[str] | Topology | None = None,
+    stream: str | None = None,
     *,
     bootstrap: str | None = None,
     topic: str | None = None,
     registry: str | None = None,
-    stream: str | None = None,
     columns: Sequence[str] | None = None,
     start: Any = None,
     end: Any = None,

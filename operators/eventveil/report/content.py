@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
 import eventveil
@@ -99,13 +100,20 @@ def promises(topology: Topology) -> tuple[Promise, ...]:
     return tuple(Promise(names, " ".join(sentences)) for names, sentences in alike.items())
 
 
+def _text_of(value: object) -> str:
+    """An option: a small number such as a delta to three digits, any other as it is written."""
+    if isinstance(value, Fraction):
+        return number(value) if value >= Fraction(1, 1000) else f"{float(value):.3g}"
+    return str(value)
+
+
 def parameters(stream: AnyStream) -> dict[str, str]:
     """The settings that the promise rests on, by name."""
     if not isinstance(stream, Stream):
         settings = {"step": stream.step_text, "epsilon per value": stream.mechanism.epsilon_text}
         return {**_ends(stream), "kind": stream.mechanism.kind, **settings}
     mechanism, timeline, how = stream.mechanism, stream.timeline, stream.counts.discover
-    options = ", ".join(f"{name} {value}" for name, value in sorted(mechanism.options.items()))
+    options = ", ".join(f"{name} {_text_of(value)}" for name, value in sorted(mechanism.options.items()))
     return {
         **_ends(stream),
         "kind": mechanism.kind + (f" ({options})" if options else ""),
