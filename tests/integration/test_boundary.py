@@ -143,3 +143,6 @@ def test_a_first_timestamp_in_the_past_is_refused_for_nobody_saw_its_boundary(
     application.write()
     output = application.failing_command("topics", str(application.path), "--create", "--sources")
     assert "it cannot be known what was appended in time" in output
+    assert "created" not in output
+    topics = application._admin.list_topics(timeout=30).topics
+    assert not [name for name in topics if name.startswith(application.name)]

@@ -105,6 +105,37 @@ def test_what_is_advised_is_the_same_everywhere_and_works(application: Applicati
     assert refusals(application.path) == []
 
 
+def test_another_user_of_re_keyed_events_needs_another_file_and_finds_it_there(
+    kafka: str, tmp_path: Path
+) -> None:
+    """The events are sent to their users' partitions once for all streams over the topic."""
+    application = Application(kafka, tmp_path)
+    source = application.document["streams"]["places"]["source"]
+    source["repartition"] = True
+    application.write()
+    application.create()
+    path = str(application.path)
+    source["user"] = "/session"
+    application.write()
+    for one in (call("migrate", path)[1], *refusals(application.path)):
+        assert "source.user was" in one
+        assert ELSEWHERE in one, one
+    # A new name in this file finds the same stage.
+    document = deepcopy(application.document)
+    application.document["streams"] = {
+        "anew": {**document["streams"]["places"], "sink": {"topic": unique("s")}}
+    }
+    application.write()
+    status, told = call("topics", path, "--create")
+    assert (status, ELSEWHERE in told) == (1, True), told
+    # What is advised.
+    application.document |= {"name": unique("other")}
+    application.write()
+    status, told = call("topics", path, "--create")
+    assert status == 0, told
+    assert refusals(application.path) == []
+
+
 def test_nothing_is_deleted_under_a_worker(application: Application) -> None:
     path, before = str(application.path), names(application)
     member = Consumer({"bootstrap.servers": application.bootstrap, "group.id": application.name})

@@ -14,7 +14,7 @@ from eventveil.kafka.cluster import Cluster
 from eventveil.lifecycle.apply import check_stopped
 from eventveil.lifecycle.create import (
     Provision,
-    check_places,
+    check_useful,
     create_topics,
     inspect_topics,
     name_cluster,
@@ -75,7 +75,7 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
     inspection = inspect_topics(topology, cluster)
     if inspection.missing and not inspection.mistakes:
         # Before anything is created that would have no use.
-        check_places(topology, cluster, inspection)
+        check_useful(topology, cluster, inspection, time.time_ns() // 1_000_000)
     creatable = [plan for plan in inspection.missing if create and (sources or not plan.is_source)]
     absent_sources = [plan for plan in inspection.missing if plan.is_source and plan not in creatable]
     if absent_sources:

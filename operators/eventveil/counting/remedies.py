@@ -60,7 +60,11 @@ REMEDIES: Mapping[Reason, Remedy] = {
         ("timeline.origin", "source.time_unit"),
         "give time_unit: s if these are epoch seconds; choose an earlier origin for a new stream",
     ),
-    Reason.BEFORE_START: Remedy(("timeline.start",), "begin earlier next time"),
+    Reason.BEFORE_START: Remedy(
+        ("timeline.start",),
+        "nothing: it is from before the stream began; a new stream may begin earlier, unless its append_time"
+        " is boundary",
+    ),
     Reason.TOO_FAR_AHEAD: Remedy(("timeline.max_ahead",), "correct the producer's clock, or raise max_ahead"),
     Reason.LATE: Remedy(("timeline.lateness",), "raise lateness: releases wait for it"),
     Reason.AFTER_CLOSE: Remedy(

@@ -16,9 +16,9 @@ from eventveil.lifecycle.manifest import ManifestRecord, all_in, check_cluster, 
 from eventveil.model.errors import StateRefused, doubt
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.timeline import first_whole_timestamp, format_rfc3339, start_of
-from eventveil.model.topology import Topology
+from eventveil.model.topology import Source, Stream, Topology
 from eventveil.tasks.repartition import fingerprint
-from eventveil.topology.changes import remedy
+from eventveil.topology.changes import ELSEWHERE, remedy
 
 _TAIL = 1000
 
@@ -178,6 +178,8 @@ class MissingManifest:
         for place, one in places.items():
             check_neighbours(self._table(*place), raw, one, str(place))
         missing = {place: one for place, one in places.items() if key not in self._table(*place)}
+        for place in places.keys() - missing.keys():
+            check_stage(self._table(*place), source, str(place))
         if not missing:
             return []
         for place in places.keys() - missing.keys():
@@ -253,21 +255,11 @@ class MissingManifest:
     def _resume(self, plan: StreamPlan, first: int) -> Mapping[TopicPartition, int]:
         """Where to begin; without append times here and now, and the first timestamp is still to come."""
         if plan.stream.source.append_time == "boundary":
-            self._check_future(plan, first)
+            check_first(plan.stream, first, self._now)
             return self._ends
         source = self._topics[plan.stream.source.topic]
         offsets = first_events(self._cluster, plan, source, first, self._now, later="timeline.start")
         return {**self._ends, **offsets}
-
-    def _check_future(self, plan: StreamPlan, first: int) -> None:
-        begins = start_of(plan.stream.timeline, first)
-        if begins < self._now:
-            raise StateRefused(
-                f"stream {plan.name}",
-                f"its first timestamp begins at {format_rfc3339(begins)}, in the past; with append_time: "
-                "boundary it cannot be known what was appended in time",
-                "Choose a later timeline.start, or give the stream a new name",
-            )
 
     def _ledger_end(self, partition: int) -> int:
         return least_end(self._floors, TopicPartition(self._topology.ledger, partition))
@@ -326,3 +318,28 @@ def earliest_append(plan: StreamPlan, first: int) -> int:
     """The time before which no event of timestamp ``first`` is appended, in epoch milliseconds."""
     rules = plan.stream.timeline
     return start_of(rules, first) - rules.max_ahead - rules.clock_skew
+
+
+def check_first(stream: Stream, first: int, now: int) -> None:
+    """Raise StateRefused if a stream cannot begin with timestamp ``first`` at ``now`` (epoch ms)."""
+    begins = start_of(stream.timeline, first)
+    if stream.source.append_time == "boundary" and begins < now:
+        raise StateRefused(
+            f"stream {stream.name}",
+            f"its first timestamp begins at {format_rfc3339(begins)}, in the past; with append_time: "
+            "boundary it cannot be known what was appended in time",
+            "Choose a later timeline.start or leave it out, or give the stream a new name",
+        )
+
+
+def check_stage(table: Mapping[bytes, bytes], source: Source, place: str) -> None:
+    """Raise StateRefused if the events of a topic are re-keyed already, in another way than ``source`` says.
+
+    A stage sends each event to the partition of one user, for all streams over the topic.
+    """
+    known = ManifestRecord.find(table, source.topic, place)
+    for name, now in (("source.user", source.user), ("source.user_type", source.user_type)):
+        if (before := known.fields.get(name)) != now:
+            raise StateRefused(
+                f"{place}, {source.topic}", f"{name} was {before!r} and is {now!r} now", ELSEWHERE
+            )

@@ -15,13 +15,13 @@ from eventveil.kafka.log import read_table
 from eventveil.kinds.placement import writer_of
 from eventveil.kinds.registry import kind_of, plan_readings, plan_streams
 from eventveil.lifecycle.apply import read_histories
-from eventveil.lifecycle.beginning import MissingManifest
+from eventveil.lifecycle.beginning import MissingManifest, check_first, check_stage
 from eventveil.lifecycle.cap import check_cap
 from eventveil.lifecycle.manifest import ManifestRecord, check_cluster, check_known, check_neighbours
 from eventveil.lifecycle.topics import TopicPlan, plan_topics
 from eventveil.model.errors import EventveilError
 from eventveil.model.records import Outgoing, TopicPartition
-from eventveil.model.timeline import start_of
+from eventveil.model.timeline import first_whole_timestamp, start_of
 from eventveil.model.topology import Topology
 
 
@@ -75,19 +75,31 @@ def create_topics(topology: Topology, cluster: Cluster, plans: list[TopicPlan]) 
         ) from None
 
 
-def check_places(topology: Topology, cluster: Cluster, inspection: Inspection) -> None:
-    """Raise StateRefused if what counts is kept where other topics were counted: no topic would help then."""
-    name = topology.counting_changelog
-    live = cluster.topics({name, *topology.sources})
-    if name not in live:
-        return
+def check_useful(topology: Topology, cluster: Cluster, inspection: Inspection, now: int) -> None:
+    """Raise StateRefused if topics that are still missing would have no use: no stream could begin with them.
+
+    What counts is kept where other topics were counted; events are re-keyed by another user; or a stream that
+    has not begun would begin before ``now``, in epoch milliseconds, where that cannot be.
+    """
+    kept, staged = topology.counting_changelog, topology.rekeying_changelog
+    live = cluster.topics({kept, staged, *topology.sources, *topology.rekeyed})
     sizes = {plan.name: plan.partitions for plan in inspection.plans}
     sizes |= {topic.name: topic.partitions for topic in live.values()}
-    tables = {place: read_table(topology.kafka, *place) for place in live[name].places}
+    tables = {
+        place: read_table(topology.kafka, *place)
+        for name in {kept, staged} & live.keys()
+        for place in live[name].places
+    }
     for plan in plan_streams(topology):
         for place, (topic, partition) in plan.places(topology, sizes).items():
             if place in tables:
                 check_neighbours(tables[place], topic, partition, str(place))
+        if not any(ManifestRecord.key(plan.name) in table for table in tables.values()):
+            check_first(plan.stream, first_whole_timestamp(plan.stream.timeline, now), now)
+    for stream in topology.streams:
+        for place, table in tables.items():
+            if place.topic == staged and ManifestRecord.key(stream.source.topic) in table:
+                check_stage(table, stream.source, str(place))
 
 
 @dataclass(frozen=True, slots=True)

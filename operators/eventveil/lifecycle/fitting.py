@@ -69,7 +69,9 @@ def _wanted(topology: Topology, live: Mapping[str, Topic]) -> Iterator[_Genesis]
 
     for plan in plan_streams(topology):
         for place, log in plan.places(topology, sizes(topology.sources)).items():
-            yield _Genesis(plan.name, place, log, plan.manifest_fields(topology, live, place), remedy)
+            fields = plan.manifest_fields(topology, live, place)
+            told = partial(remedy, rekeyed=plan.stream.source.raw is not None)
+            yield _Genesis(plan.name, place, log, fields, told)
     for reading in plan_readings(topology):
         source, sink = live[reading.stream.source.topic], live[reading.stream.sink]
         values = reading.fields(source.partitions, sink.id)

@@ -7,6 +7,7 @@ worker starts no stream without it, nor one whose topology says something else b
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from eventveil.counting.counter import CounterState
@@ -16,7 +17,8 @@ from eventveil.model.partitioners import Growth, are_ordered
 from eventveil.tasks.release import ReleaseState
 from eventveil.tasks.repartition import RekeyerState
 from eventveil.tasks.values import PerturberState
-from eventveil.topology.changes import PLACES, SOUND, remedy
+from eventveil.topology import changes
+from eventveil.topology.changes import PLACES, SOUND
 
 #: Fields whose value of now is in no file.
 _TOLD_BY_BROKERS = {
@@ -82,12 +84,13 @@ class ManifestRecord(Durable, frozen=True):
         topic_id: str,
         partition: int,
         place: str,
-        remedy: Callable[[str], str] = remedy,
+        remedy: Callable[[str], str] | None = None,
     ) -> None:
         """Raise StateRefused if the topology is not what the state was made for, Unsettled if a topic is not.
 
         ``remedy`` says what to do about a field that changed.
         """
+        told = remedy or partial(changes.remedy, rekeyed=self.fields.get("source.repartition") is not None)
         changed = [name for name in {*self.fields, *fields} if self.fields.get(name) != fields.get(name)]
         # What the file says is certain; what the brokers say may be old. A setting that no migration changes
         # comes first: others may follow from it, as periods do from the interval.
@@ -96,7 +99,7 @@ class ManifestRecord(Durable, frozen=True):
             raise refuse(
                 f"{place}, stream {self.stream}",
                 f"{name} was {self.fields.get(name)!r} and is {fields.get(name)!r} now",
-                remedy(name),
+                told(name),
             )
         if (self.topic, self.partition) != (topic, partition):
             raise StateRefused(
@@ -108,7 +111,7 @@ class ManifestRecord(Durable, frozen=True):
             raise doubt(
                 place,
                 f"topic {topic} was deleted and created again since the stream began",
-                remedy("topic_id"),
+                told("topic_id"),
             )
 
     @property

@@ -171,13 +171,14 @@ def check_sound(checkpoint: Checkpoint, differences: Mapping[str, Difference]) -
     if not levels <= {"w-event"} or "plugin.level" in checkpoint.manifest.fields:
         unsound |= {name: LEVELS for name in differences if not name.startswith(SAME_INSTANCE)}
     _check_format(checkpoint, differences)
+    rekeyed = checkpoint.manifest.fields.get("source.repartition") is not None
     refused = [
         f"{name} was {differences[name].old!r} and is {differences[name].new!r} now, which cannot be "
         f"migrated: {why}"
         for name, why in sorted(unsound.items())
     ]
     if refused:
-        raise StateRefused(f"stream {checkpoint.stream}", "; ".join(refused), anew(unsound))
+        raise StateRefused(f"stream {checkpoint.stream}", "; ".join(refused), anew(unsound, rekeyed=rekeyed))
 
 
 def _check_format(checkpoint: Checkpoint, differences: Mapping[str, Difference]) -> None:

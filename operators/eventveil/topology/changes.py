@@ -88,8 +88,9 @@ PLACES = (
     "`repartition` back as they were, in their order, new ones last; or move the stream to a file with "
     f"another `name` and a new sink: {_IF_RELEASED}"
 )
-#: What says where the state of a stream is kept.
+#: What says where the state of a stream is kept; and of re-keyed events, who is sent where, by all streams.
 _PLACED = {"source.topic", "source.repartition", "topics.partials"}
+_SENT = {"source.user", "source.user_type"}
 
 
 _ADDS_UP = "a window that begins in the old stream and ends in the new one costs the epsilon of both"
@@ -125,7 +126,9 @@ def remedy_for_topics(role: str, field: str) -> str:
     """
     if field in _TOPICS:
         return _MIGRATE_VALUES if (role, field) == ("perturb", "source.partitions") else _CHANGED_TOPICS[role]
-    return f"Put it back. If that is not possible: {_CHANGED_TOPICS[role]}" if role == "perturb" else RENAME
+    if role == "perturb":
+        return f"Put it back. If that is not possible: {_CHANGED_TOPICS[role]}"
+    return ELSEWHERE if role == "rekey" else RENAME
 
 
 def lost(role: str) -> str:
@@ -133,13 +136,13 @@ def lost(role: str) -> str:
     return f"Records are lost. Lengthen the retention. {_CHANGED_TOPICS[role]}"
 
 
-def remedy(field: str) -> str:
-    """What to do about a field that changed."""
+def remedy(field: str, *, rekeyed: bool = False) -> str:
+    """What to do about a field that changed, of a stream whose events may be ``rekeyed``."""
     if field == "sink.topic_id":
         return f"The topic was deleted and created again. {MIGRATE_SINK}"
     if field in _TOPICS:
         return MIGRATE_TOPICS
-    return MIGRATE if field in SOUND else anew([field])
+    return MIGRATE if field in SOUND else anew([field], rekeyed=rekeyed)
 
 
 def remedy_for_values(field: str) -> str:
@@ -149,9 +152,9 @@ def remedy_for_values(field: str) -> str:
     return remedy_for_topics("perturb", field)
 
 
-def anew(fields: Iterable[str]) -> str:
+def anew(fields: Iterable[str], *, rekeyed: bool = False) -> str:
     """What to do where fields changed that no migration can change."""
-    return ELSEWHERE if _PLACED & {*fields} else RENAME
+    return ELSEWHERE if (_PLACED | _SENT if rekeyed else _PLACED) & {*fields} else RENAME
 
 
 def is_refused(field: str, new: object) -> bool:
