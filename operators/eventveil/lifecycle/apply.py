@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from eventveil.audit.history import History
 from eventveil.formats.change import Difference, Terms
@@ -97,6 +97,13 @@ def read_histories(topology: Topology, cluster: Cluster, floors: Floors) -> dict
     }
 
 
+class Taken(NamedTuple):
+    """A place that was taken over: who may write there, and what it held then."""
+
+    writer: FencedTable
+    table: Mapping[bytes, bytes]
+
+
 class StreamMigrator:
     """Reads and changes the state of one stream, on to other terms or topics. Its methods block.
 
@@ -126,16 +133,23 @@ class StreamMigrator:
         self._fenced: dict[TopicPartition, Mapping[bytes, bytes]] = {}
         self._layout = layout
 
-    def take_over(self) -> None:
+    def take_over(self, taken: dict[TopicPartition, Taken] | None = None) -> None:
         """Fence the writers of the stream's state, and read what there is now.
 
-        For what is written afterwards: without it, what is read may be older.
+        For what is written afterwards: without it, what is read may be older. ``taken`` has what others have
+        taken over that write together with this one, and gets what this one does: a place that is fenced
+        twice would shut out the first of them.
         """
         self.check_stopped()
-        self._writers = {place: self._writer(place) for place in self._places()}
-        beside = [self._ledger, *self._sink.places, self._partials]
-        for place, writer in self._writers.items():
-            self._fenced[place] = writer.take_over(beside if place == self._budget else ())
+        taken = {} if taken is None else taken
+        for place in self._places():
+            beside = [self._ledger, *self._sink.places, self._partials] if place == self._budget else []
+            if place in taken:
+                taken[place].writer.mark(beside)
+            else:
+                writer = self._writer(place)
+                taken[place] = Taken(writer, writer.take_over(beside))
+            self._writers[place], self._fenced[place] = taken[place]
 
     def migrate(
         self, *, apply: bool, lost: bool = False, since: int | None = None, expected: Step | None = None

@@ -65,8 +65,9 @@ class ManifestRecord(Durable, frozen=True):
             raise StateRefused(
                 place,
                 f"there is no genesis record of stream {stream}",
-                "Run `eventveil topics --create`; if the stream has run before, its state is lost: "
-                "give the stream a new name and a new sink",
+                "Run `eventveil topics --create`, which begins a new stream, or says that a source has got "
+                "partitions (then `eventveil migrate` goes on). If the stream has run before and both find "
+                "nothing else, its state is lost: give the stream a new name and a new sink",
             )
         manifest = cls.decode(value, place)
         if manifest.stream != stream:
@@ -91,7 +92,10 @@ class ManifestRecord(Durable, frozen=True):
         ``remedy`` says what to do about a field that changed.
         """
         told = remedy or partial(changes.remedy, rekeyed=self.fields.get("source.repartition") is not None)
-        changed = [name for name in {*self.fields, *fields} if self.fields.get(name) != fields.get(name)]
+        changed = {name for name in {*self.fields, *fields} if self.fields.get(name) != fields.get(name)}
+        if "source.partitions" in changed:
+            # It is told only where it is another number, so it follows.
+            changed.discard("repartition.partitions")
         # What the file says is certain; what the brokers say may be old. A setting that no migration changes
         # comes first: others may follow from it, as periods do from the interval.
         for name in sorted(changed, key=lambda name: (name in _TOLD_BY_BROKERS, name in SOUND, name)):

@@ -13,7 +13,7 @@ from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import first_appended, read_table
 from eventveil.kinds.placement import rekeying_places, writer_of
-from eventveil.lifecycle.apply import Step, StreamMigrator, check_begun, looked
+from eventveil.lifecycle.apply import Step, StreamMigrator, Taken, check_begun, looked
 from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.manifest import ManifestRecord, check_cluster
 from eventveil.lifecycle.relocation import settled
@@ -59,8 +59,9 @@ class StageMigrator:
         Without ``apply``, say what would be. ``lost`` and ``expected`` are as in ``StreamMigrator.migrate``.
         """
         if apply:
+            taken: dict[TopicPartition, Taken] = {}
             for migrator in self._migrators:
-                migrator.take_over()
+                migrator.take_over(taken)
             self._take_over()
         stage = self._stage() if apply else looked(self._stage)
         rerouting = reroute(self._source, stage, self._inputs(stage))
