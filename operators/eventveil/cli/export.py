@@ -14,7 +14,7 @@ from eventveil.cli.files import refuse_existing
 from eventveil.cli.loading import is_topology, load_or_exit
 from eventveil.cli.options import Time
 from eventveil.cli.progress import Told, progress
-from eventveil.cli.words import fail, words_of
+from eventveil.cli.words import fail, stop_if_unread, words_of
 from eventveil.describe.guarantee import count
 from eventveil.model.errors import EventveilError
 from eventveil.process.atomic_file import appearing
@@ -95,18 +95,19 @@ def export(
         if non_negative:
             releases = releases.non_negative()
         if every is None and named is None:
-            pieces, total = releases.pieces(form, level), len(releases)
+            pieces, total, unit = releases.pieces(form, level), len(releases), "timestamp"
         else:
             sums = releases.totals(every, zone=zone, groups=named, level=level, partial=partial)
-            pieces, total = (sums.per_timestamp() if average else sums).pieces(form), len(sums)
+            pieces, total, unit = (sums.per_timestamp() if average else sums).pieces(form), len(sums), "total"
         with appearing(output) as opened, progress("writing") as told:
             write(_counted(pieces, total, told), opened)
     except (EventveilError, KafkaException) as error:
         fail("export", words_of(error))
     except OSError as error:
+        stop_if_unread(error)
         what = f"{error.filename or output}: {error.strerror or error}"
         fail("export", f"{what}; check the path and its rights")
-    click.echo(f"eventveil export: {count(total, 'row')} of {releases.stream} by time, in {output}", err=True)
+    click.echo(f"eventveil export: {count(total, unit)} of {releases.stream}, in {output}", err=True)
 
 
 def _kind(kind: str | None, output: str) -> str:

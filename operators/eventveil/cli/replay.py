@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from eventveil.cli.loading import EXIT_MEMORY, load_or_exit
 from eventveil.cli.options import Time, memory_limit
 from eventveil.cli.progress import progress
-from eventveil.cli.words import fail, words_of
+from eventveil.cli.words import fail, stop_if_unread, words_of
 from eventveil.decoding.rules import Reason
 from eventveil.describe.guarantee import consecutive, number
 from eventveil.kinds.registry import kind_of
@@ -145,6 +145,7 @@ def replay(
         click.echo(f"eventveil replay: {words_of(error)}", err=True)
         sys.exit(EXIT_MEMORY)
     except (EventveilError, KafkaException, OSError) as error:
+        stop_if_unread(error)
         fail("replay", words_of(error))
     _conclude(running, given, running_since, data_decided=end is None, show_drops=show_drops)
     for name, one in errors.items():

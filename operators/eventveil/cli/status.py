@@ -130,8 +130,8 @@ def lines(one: Status) -> Iterator[str]:
     elif one.due is not None:
         yield "  released  nothing yet"
     else:
-        yield "  released  nothing yet: is a worker running? `eventveil topics --create` said which timestamp"
-        yield "            is the first; it is released once it is due and all its partitions are counted"
+        yield "  released  nothing yet: is a worker running? `eventveil topics --create` said when the first"
+        yield "            one is due; it is released then, once all its partitions are counted"
     if one.due is not None:
         late = ": late, is a worker running and ready?" if one.is_late else ""
         overdue = f", overdue for {one.overdue // 1000} s{late}" if one.overdue >= 1000 else ""

@@ -24,7 +24,7 @@ from eventveil.lifecycle.fitting import refusals
 from eventveil.lifecycle.leftovers import check_over, find_leftovers
 from eventveil.lifecycle.leftovers import delete as delete_left
 from eventveil.lifecycle.topics import TopicPlan, plan_topics
-from eventveil.model.timeline import format_rfc3339
+from eventveil.model.timeline import due_of, format_rfc3339, start_of
 from eventveil.model.topology import Topology
 from eventveil.schema_registry.subjects import Subjects, subject_of
 
@@ -174,9 +174,12 @@ def _delete(topology: Topology, *, apply: bool) -> bool:
 
 def _write_manifest(topology: Topology, cluster: Cluster) -> None:
     provision = write_manifest(topology, cluster, lambda: time.time_ns() // 1_000_000)
-    values = {stream.name for stream in topology.readings}
+    timelines = {stream.name: stream.timeline for stream in topology.streams}
     for stream, first in sorted({(record.stream, record.first) for record in provision.written}):
-        begins = "the next value of each partition" if stream in values else f"timestamp {first}"
+        begins = "the next value of each partition"
+        if (rules := timelines.get(stream)) is not None:
+            start, due = (format_rfc3339(one) for one in (start_of(rules, first), due_of(rules, first)))
+            begins = f"timestamp {first} (from {start}; its release is due at {due})"
         click.echo(f"genesis of {stream}: it begins with {begins}")
     _name_cluster(topology, cluster, provision)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,14 @@ def fail(command: str, what: str) -> NoReturn:
     sys.exit(EXIT_FAILED)
 
 
+def stop_if_unread(error: BaseException) -> None:
+    """End the process with status 1, in silence, if nobody reads its output any more, as after `head`."""
+    if isinstance(error, BrokenPipeError):
+        # What is still buffered must not be written when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+
+
 @contextmanager
 def exit_on_error(command: str, *others: type[Exception]) -> Iterator[None]:
     """End the process with status 1 and the error in words, if it is ours, Kafka's or of ``others``."""
@@ -35,4 +44,5 @@ def exit_on_error(command: str, *others: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kinds as error:
+        stop_if_unread(error)
         fail(command, words_of(error))

@@ -22,6 +22,7 @@ WORDS: Mapping[str, str] = {
     "fnv1a": "Sarama's default, and librdkafka's fnv1a",
     "random": "no hash: the same one is in several partitions",
     "unknown": "an unknown hash: nearly every one is in a single partition",
+    "rare": "not to be told: hardly any one occurs twice here",
     "any": "one partition, where every partitioner is right",
     "none": "there is no key",
 }
@@ -33,7 +34,7 @@ class Written:
     """How distinct ``keys`` got to where they are.
 
     ``places`` counts the distinct pairs of key and partition, ``fits`` by partitioner those that it explains,
-    ``scattered`` the keys in more than one partition.
+    ``scattered`` the keys in more than one partition, ``repeated`` those that were met more than once.
     """
 
     keys: int
@@ -41,6 +42,7 @@ class Written:
     scattered: int
     fits: Mapping[str, int]
     partitions: int
+    repeated: int
 
     def name(self, stated: str | None = None) -> str:
         """The partitioner: one of WORDS. Where several explain as much, it is ``stated`` if that is one."""
@@ -52,7 +54,9 @@ class Written:
         if most >= _MOST * self.places:
             best = [name for name, fit in self.fits.items() if fit == most]
             return stated if stated in best and stated is not None else best[0]
-        return "random" if self.scattered > _SCATTERED * self.keys else "unknown"
+        if self.scattered > _SCATTERED * self.keys:
+            return "random"
+        return "unknown" if self.repeated > _SCATTERED * self.keys else "rare"
 
 
 def explained(found: Written, stated: str) -> str:
@@ -63,7 +67,9 @@ def explained(found: Written, stated: str) -> str:
     if name in PARTITIONERS:
         how = f"users are where {name} puts them ({WORDS[name]}); the file says {stated}"
         return f"{how}. Name it as the partitioner"
-    how = f"no partitioner of a topology puts users where they are ({WORDS[name]})"
+    how = "no partitioner of a topology puts users where they are"
+    if name != "rare":
+        how = f"{how} ({WORDS[name]})"
     return f"{how}. Set repartition: true, or key by the user with murmur2 or crc32"
 
 
@@ -84,11 +90,16 @@ def user_in(
 
 def written(pairs: Iterable[tuple[bytes, int]], partitions: int) -> Written:
     """Compare keys, none of them empty, with the partitions (0 to ``partitions`` - 1) that they are in."""
-    places = {*pairs}
+    met = Counter(iter(pairs))
+    places = met.keys()
+    keys = Counter[bytes]()
+    for (key, _), number in met.items():
+        keys[key] += number
+    repeated = sum(number > 1 for number in keys.values())
     partitions_of = Counter(key for key, _ in places)
     fits = {
         name: sum(partition_of(key, partitions) == partition for key, partition in places)
         for name, partition_of in RECOGNIZED.items()
     }
     scattered = sum(number > 1 for number in partitions_of.values())
-    return Written(len(partitions_of), len(places), scattered, fits, partitions)
+    return Written(len(partitions_of), len(places), scattered, fits, partitions, repeated)

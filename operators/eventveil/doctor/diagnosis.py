@@ -185,12 +185,31 @@ def remedy_of(reason: str, detail: str, stream: AnyStream | None = None) -> str:
         return "give time_unit: s if these are epoch seconds; only seconds may have decimals"
     if is_no_value(reason, detail):
         return next(remedy for end, remedy in NO_VALUE.items() if detail.endswith(end))
+    if reason in (Reason.BEFORE_ORIGIN, Reason.TOO_FAR_AHEAD) and (unit := _wrong_unit(detail, stream)):
+        return f"that is {unit}, so the number is hardly in the unit that time_unit says: correct time_unit"
     text = remedy(Reason(reason), stream).text
     if reason == Reason.WRONG_TYPE and detail.startswith("the user at "):
         text += "; user_type: either takes integers and texts, 7 and the text 7 as one user"
     if reason == Reason.MISSING_FIELD and detail.startswith("no column at "):
         text += ", or leave out by source.filter the kinds of events that have no column"
     return text
+
+
+#: A time that is further from now than this is not one of a clock that is wrong.
+_CENTURY = 100 * 365 * 86_400_000
+
+
+def _wrong_unit(detail: str, stream: AnyStream | None) -> str | None:
+    """How far off a time is that nobody can have meant, by the milliseconds that a detail begins with."""
+    number, _, where = detail.partition(" ms ")
+    if not number.isdigit() or not isinstance(stream, Stream):
+        return None
+    off, year = int(number), _CENTURY // 100
+    if where == "before the origin":
+        # As numbers in too small a unit are. Of milliseconds, the default, the advice speaks as it is.
+        close = abs(stream.timeline.origin - off) < 25 * year
+        return "close to 1970" if close and stream.source.time_unit != "ms" else None
+    return f"{off // year:,} years ahead" if off > _CENTURY else None
 
 
 def is_no_value(reason: str, detail: str) -> bool:

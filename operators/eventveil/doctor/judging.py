@@ -33,11 +33,11 @@ class Example:
 
 @dataclass
 class Verdicts:
-    """What became of the records: by outcome, with examples by reason, the first as they came."""
+    """What became of the records: by outcome, with details and some examples by reason."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[Example]] = field(default_factory=dict)
     details: dict[str, Counter[str]] = field(default_factory=dict)
+    _examples: dict[str, dict[str, list[Example]]] = field(default_factory=dict)
 
     @property
     def judged(self) -> int:
@@ -70,9 +70,14 @@ class Verdicts:
         """How many would count; what the bound leaves out of a user's contributions is among them."""
         return self.asked - self.lost
 
+    def examples(self, reason: str) -> list[Example]:
+        """Some that do not count for a reason: those with the commonest detail first, each as they came."""
+        commonest = [detail for detail, _ in self.details[reason].most_common(_EXAMPLES)]
+        return [one for detail in commonest for one in self._examples[reason][detail]][:_EXAMPLES]
+
     def refuse(self, reason: str, example: Example) -> None:
         """One that does not count."""
-        kept = self.examples.setdefault(reason, [])
+        kept = self._examples.setdefault(reason, {}).setdefault(example.detail, [])
         if len(kept) < _EXAMPLES:
             kept.append(example)
         self.details.setdefault(reason, Counter())[example.detail] += 1

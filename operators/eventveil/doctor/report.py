@@ -147,7 +147,7 @@ class Report:
         return {"what": what, "setting": ".".join(path), "place": place, "remedy": remedy}
 
     def _reason(self, seen: Diagnosis, reason: str, number: int, verdicts: Verdicts) -> Iterator[str]:
-        example = verdicts.examples[reason][0]
+        example = verdicts.examples(reason)[0]
         setting = setting_of(reason, example.detail)
         yield f"  {number} {reason}: {_plain(in_json(reason, example.detail))}"
         yield f"    for example {_where(seen.sample, example)}: {shown_value(example.value)}"
@@ -238,7 +238,7 @@ class Report:
         }
 
     def _reason_fields(self, seen: Diagnosis, reason: str, number: int, verdicts: Verdicts) -> dict[str, Any]:
-        examples = verdicts.examples[reason]
+        examples = verdicts.examples(reason)
         setting = setting_of(reason, examples[0].detail)
         return {
             "reason": reason,
@@ -382,8 +382,8 @@ def _more_records(sample: Sample) -> str:
 
 def shown_value(value: bytes | None) -> str:
     """Bytes of a record as text that a terminal can show: where it is long, the beginning and the end."""
-    if value is None:
-        return "nothing"
+    if not value:
+        return "nothing" if value is None else "an empty value"
     if len(value) <= _LONGEST:
         return _printable(value.decode("utf-8", "backslashreplace"))
     first, last = (

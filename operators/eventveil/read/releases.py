@@ -41,6 +41,12 @@ class Part(NamedTuple):
     noise: str | None = None
     rollups: tuple[int, ...] = ()
 
+    def told(self, others: Sequence[Part]) -> str:
+        """The kind, and whatever else is not the same in all of ``others``, in words."""
+        named = zip(Part._fields, zip(*others, strict=True), self, strict=True)
+        differing = [f"{name} {value}" for name, values, value in named if len({*map(str, values)}) > 1]
+        return ", ".join([self.mechanism, *(one for one in differing if not one.startswith("mechanism "))])
+
 
 @dataclass(frozen=True, eq=False)
 class Releases:
@@ -87,7 +93,7 @@ class Releases:
     def terms(self) -> Part:
         """The terms of all releases. Raises ReadingError if they changed."""
         if len(self.parts) > 1:
-            told = "; ".join(f"{number}: {part.mechanism}" for number, part in enumerate(self.parts))
+            told = "; ".join(f"{number}: {part.told(self.parts)}" for number, part in enumerate(self.parts))
             raise ReadingError(
                 self.stream, f"its terms changed ({told})", "Choose one of them with `.part(number)`"
             )

@@ -41,6 +41,10 @@ def check_discovery(stream: Section, counts: Section, problems: Problems) -> Non
         if part is None or key not in part.positions or part.get(key) in (None, *allowed):
             continue
         remedy = f"use {' or '.join(allowed)}" if allowed and key != "unknown" else "remove it"
+        if key == "repartition":
+            remedy = (
+                "let a stream processor key the topic by the user (docs/topology.md), or list the columns"
+            )
         problems.add(
             part.at(key), f"{part.name(key)}: not with columns that are found, because {why}; {remedy}"
         )

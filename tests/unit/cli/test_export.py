@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -39,6 +41,19 @@ def test_a_csv_file_has_a_row_for_each_time_and_column(source: Path, tmp_path: P
     assert (second["column"], second["count"]) == ("basket", "-1")
     assert float(first["low"]) < 10 < float(first["high"])
     assert len(rows(output)) == 98
+
+
+def test_an_output_that_nobody_reads_any_more_is_no_error(tmp_path: Path) -> None:
+    many = written(tmp_path, [record(at) for at in range(1, 20_000)])
+    program = "from eventveil.cli.main import main; main()"
+    command = [sys.executable, "-c", program, "export", str(many), "--output", "-", "--format", "csv"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b"time,")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 1
 
 
 def test_a_parquet_file_has_what_the_reader_gives(source: Path, tmp_path: Path) -> None:

@@ -33,7 +33,10 @@ def test_keys_in_several_partitions_were_hashed_by_nothing() -> None:
 
 
 def test_a_hash_that_is_not_known_is_not_called_random() -> None:
-    assert written([(key, sum(key) % 20) for key in KEYS], 20).name() == "unknown"
+    pairs = [(key, sum(key) % 20) for key in KEYS]
+    assert written(pairs * 2, 20).name() == "unknown"
+    # Of keys that do not come again nobody can know whether they would be in the same partition.
+    assert written(pairs, 20).name() == "rare"
 
 
 def test_where_nothing_decides_it_is_what_was_stated() -> None:
@@ -45,4 +48,4 @@ def test_where_nothing_decides_it_is_what_was_stated() -> None:
 
 
 def test_every_name_has_words() -> None:
-    assert set(RECOGNIZED) | {"random", "unknown", "any", "none"} == set(WORDS)
+    assert set(RECOGNIZED) | {"random", "unknown", "rare", "any", "none"} == set(WORDS)

@@ -14,6 +14,7 @@ from eventveil.doctor.diagnosis import Diagnosis
 from eventveil.doctor.proposal import Proposal, commented, propose
 from eventveil.doctor.report import Report, report_on
 from eventveil.doctor.sample import Sample
+from eventveil.model.timeline import format_rfc3339
 from tests.unit.doctor.making import FILE, NOW, event, nested, sample, topology
 
 Make = Callable[[int], dict[str, Any]]
@@ -323,6 +324,34 @@ def test_times_in_other_units_are_told(unit: str, factor: float) -> None:
     made = report(sample("crc32", made=timed))
     assert settings(made.proposal) == {"source.partitioner": "crc32", "source.time_unit": unit}
     assert made.after["views"].verdicts.lost == 0
+
+
+@pytest.mark.parametrize(
+    ("unit", "told"), [("s", "55,984 years ahead"), ("us", "close to 1970"), ("ns", "close to 1970")]
+)
+def test_a_time_that_nobody_can_have_meant_speaks_of_the_unit(unit: str, told: str) -> None:
+    """One in ten is a number, the others are text, so that no other unit is proposed."""
+
+    def made(number: int) -> dict[str, Any]:
+        one = event(number)
+        return one if number % 10 == 0 else {**one, "at": format_rfc3339(one["at"])}
+
+    found = report(sample(made=made), FILE.replace("time: /at", f"time: /at\n      time_unit: {unit}"))
+    (reason,) = found.fields()["streams"][0]["reasons"]
+    assert reason["events"] == 60
+    assert reason["remedy"].startswith(f"that is {told}, so the number is hardly in the unit")
+
+
+def test_the_example_and_the_remedy_are_those_of_the_commonest_detail() -> None:
+    def made(number: int) -> dict[str, Any]:
+        customer = None if number < 40 else number % 200
+        return {**event(number), "customer": customer}
+
+    found = report(sample(made=made, key=str))
+    (reason,) = found.fields()["streams"][0]["reasons"]
+    assert (reason["reason"], reason["events"]) == ("wrong-type", 600)
+    assert "user_type: either" in reason["remedy"]
+    assert [one["detail"][-8:] for one in reason["examples"]] == [", not int"[-8:]] * 3
 
 
 def test_seconds_with_decimals_are_told() -> None:

@@ -140,7 +140,7 @@ def test_a_migrated_stream_has_parts_to_choose_from(tmp_path: Path) -> None:
     assert found.part_of.tolist() == [0, 0, 1]
     assert found.part(1).mechanism == "seasonal"
     assert found.part(1).timestamps.tolist() == [3]
-    with pytest.raises(read.ReadingError, match=r"0: uniform; 1: seasonal.*\.part\(number\)"):
+    with pytest.raises(read.ReadingError, match=r"0: uniform, epsilon 1; 1: seasonal.*\.part\(number\)"):
         _ = found.mechanism
 
 
@@ -170,3 +170,14 @@ def test_the_counts_of_a_window_at_user_level_are_kept(tmp_path: Path) -> None:
     found = read.file(written(tmp_path, [record(1, counts={"home": 4}, history=[3, 4], **window)]))
     assert found.history == ((3, 4),)
     assert found.totals().values.tolist() == [[4]]
+
+
+def test_terms_that_changed_are_told_with_what_differs(tmp_path: Path) -> None:
+    gaussian = {"noise": "gaussian", "delta": "1/1000000"}
+    records = [record(1), record(2, epsilon="2"), record(3, epsilon="2", window=48, **gaussian)]
+    with pytest.raises(read.ReadingError) as refused:
+        _ = read.file(written(tmp_path, records)).epsilon
+    assert refused.value.what == (
+        "its terms changed (0: uniform, epsilon 1, window 24, noise None; 1: uniform, epsilon 2, window 24,"
+        " noise None; 2: uniform, epsilon 2, window 48, noise gaussian)"
+    )

@@ -87,7 +87,7 @@ def test_a_stream_without_releases() -> None:
     found = status_of(VIEWS, {}, ORIGIN)
     assert (found.last, found.following, found.state, found.is_late) == (None, None, "unknown", False)
     told = "\n".join(lines(found))
-    assert "nothing yet: is a worker running? `eventveil topics --create` said which timestamp" in told
+    assert "nothing yet: is a worker running? `eventveil topics --create` said when the first" in told
     assert "next" not in told
 
 

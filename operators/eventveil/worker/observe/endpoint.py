@@ -136,6 +136,13 @@ def _listen(host: str, port: int, endpoint: Endpoint) -> _Server:
         timeout = _PATIENCE_SECONDS
 
         def do_GET(self) -> None:
+            self._answer(with_body=True)
+
+        def do_HEAD(self) -> None:
+            """Load balancers and `curl -I` ask for no more."""
+            self._answer(with_body=False)
+
+        def _answer(self, *, with_body: bool) -> None:
             answer = endpoint.answer(self.path, self.headers.get("Accept", ""))
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
@@ -143,7 +150,8 @@ def _listen(host: str, port: int, endpoint: Endpoint) -> _Server:
             for name, value in answer.headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(answer.body)
+            if with_body:
+                self.wfile.write(answer.body)
 
         def log_message(self, format: str, *arguments: object) -> None:
             """A scrape is no news."""

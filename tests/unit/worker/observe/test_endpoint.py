@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -75,6 +76,17 @@ def test_prometheus_gets_the_format_it_asks_for(endpoint: Endpoint) -> None:
     _, kind, text = get(endpoint, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert kind.startswith("application/openmetrics-text")
     assert text.endswith("# EOF\n")
+
+
+@pytest.mark.parametrize("path", ["/health/live", "/health/ready", "/metrics", "/"])
+def test_a_head_request_has_the_answer_without_its_body(endpoint: Endpoint, path: str) -> None:
+    status, kind, text = get(endpoint, path)
+    connection = http.client.HTTPConnection(endpoint.url.removeprefix("http://"), timeout=60)
+    connection.request("HEAD", path)
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Content-Type"], answer.read()) == (status, kind, b"")
+    if path != "/metrics":
+        assert answer.headers["Content-Length"] == str(len(text.encode()))
 
 
 def test_other_paths_are_not_found(endpoint: Endpoint) -> None:
