@@ -278,12 +278,16 @@ class Movement:
         }
         return other
 
-    def inherited(self, state: object, shift: int) -> Movement:
+    def inherited(self, state: object, shift: int, last: Counts) -> Movement:
         """One like this that begins with another's ``snapshot()``, whose last timestamp was ``shift``.
 
-        One that does not learn takes the usual movement for granted, once. Raises ValueError as ``restored``.
+        ``last`` is the other's last release: counts of that size are taken to move by as much as is assumed
+        while nothing was seen, if the other has not learned. One that does not learn takes the usual movement
+        for granted, once. Raises ValueError as ``restored``.
         """
         other = self.restored(state)
+        if not other._arrays["count"].any():
+            other._take(None, level=np.maximum(last, 0))
         usual = other.usual
         other._arrays["at"] = other._arrays["at"] - shift
         since = other._arrays["since"]

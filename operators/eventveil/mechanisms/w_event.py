@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 
 import orjson
 
+from eventveil.mechanisms.base import Counts
 from eventveil.mechanisms.movement import Movement
 from eventveil.mechanisms.publishing import PublishingMechanism
 from eventveil.model.topology import Level
@@ -44,14 +45,14 @@ class WEventMechanism(PublishingMechanism):
         try:
             state = orjson.loads(predecessor)
             last = self._restored_release(state["last"])
-            movement = self._inherited_error(state)
+            movement = self._inherited_error(state, last)
         except (KeyError, TypeError) as error:
             raise ValueError(f"no last release can be read: {error!r}") from None
         for bridge in bridges:
             self._ledger.bridge(bridge)
         self._last, self._movement = last, movement
 
-    def _inherited_error(self, state: Mapping[str, Any]) -> Movement:
+    def _inherited_error(self, state: Mapping[str, Any], last: Counts) -> Movement:
         if "error" not in state:
             return self._movement.empty()
-        return self._movement.inherited(state["error"], state["timestamp"])
+        return self._movement.inherited(state["error"], state["timestamp"], last)

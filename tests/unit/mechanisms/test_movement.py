@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from eventveil.mechanisms.movement import Movement, noise_variance
+from eventveil.privacy.ledger import Bridge
 from eventveil.privacy.noise import SeededNoise
 from tests.contract.noises import ZeroNoise, make
 
@@ -140,3 +141,31 @@ def test_a_state_of_before_errors_were_released_is_read_and_has_one_from_its_nex
     mechanism.restore(orjson.dumps(state))
     errors = [mechanism.step(np.array([5, 6])).error for _ in range(4)]
     assert [error is None for error in errors] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("kind", ["uniform", "sample", "seasonal"])
+@pytest.mark.parametrize("swing", [0.0, 0.5], ids=["steady", "day and night"])
+def test_what_repeats_a_release_of_a_kind_that_never_repeated_errs_by_more_than_its_noise(
+    kind: str, swing: float
+) -> None:
+    """Nothing can be paid after a change of terms, and nobody has learned how counts move."""
+    draw, rates = np.random.default_rng(5), np.geomspace(4, 400, 60)
+
+    def counts(hour: int) -> Streams:
+        return draw.poisson(rates * (1 + swing * np.sin(hour * np.pi / 12)))
+
+    predecessor = make("uniform", SeededNoise(2), window=8, columns=60)
+    for hour in range(8):
+        predecessor.step(counts(hour))
+    heir = make(kind, SeededNoise(3), window=8, columns=60)
+    heir.inherit(predecessor.snapshot(), [Bridge(8, 1, [10**12] * 7, 7)])
+    off: list[Any] = []
+    for hour in range(8, 15):
+        truth = counts(hour)
+        release = heir.step(truth)
+        assert not release.fresh
+        assert release.error is not None
+        off.append((release.counts - truth) / release.error)
+    z = np.abs(np.concatenate(off))
+    assert np.mean(z < 1.96) >= 0.85
+    assert np.mean(z) > 0.3
