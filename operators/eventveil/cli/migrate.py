@@ -248,6 +248,8 @@ def _show(step: Step, *, apply: bool) -> None:
         f"  windows of {limit.window} timestamps across the change stay within epsilon "
         f"{number(limit.epsilon)}{delta_words(limit.delta)}: what they cannot pay is repeated"
     )
+    if limit.until > step.start:
+        click.echo(f"  so releases may repeat up to timestamp {limit.until - 1}, at the latest")
     if step.after.window > step.before.window:
         click.echo("  but what was spent before in such a window may be more already: nothing is added then")
 

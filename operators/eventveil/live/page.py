@@ -197,10 +197,10 @@ def _tiles(status: Status) -> Iterator[str]:
         '<rect class="all" width="100" height="8"/>'
         f'<rect class="spent" width="{100 * share:.1f}" height="8"/></svg>'
     )
-    left = f"{status.epsilon - status.spent:.4g} left"
     window = count(status.window, "timestamp")
     delta = "" if status.delta is None else f" at delta {status.delta:.3g}"
-    what = f"of epsilon{delta} spent in the window of {window}; {left} ({status.mechanism})"
+    spent = status.spent_in.replace("the window,", f"the window of {window};")
+    what = f"of epsilon{delta} spent {spent} ({status.mechanism})"
     yield _tile(f"{status.spent:.4g} of {status.epsilon:g}", what, bar)
 
 

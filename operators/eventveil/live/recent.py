@@ -17,7 +17,7 @@ from eventveil.read.problems import ReadingError
 from eventveil.read.readings import Reading, reading_of
 from eventveil.read.records import Record, decode
 from eventveil.read.releases import Releases
-from eventveil.read.status import Status, status_from
+from eventveil.read.status import Status, Terms, status_from
 
 #: Releases that are kept; of wide streams as few as have this many counts together.
 LAST, _MOST_COUNTS = 48, 500_000
@@ -67,12 +67,13 @@ class Seen(NamedTuple):
 
     newest: Record | None = None
     totals: tuple[Total, ...] = ()
+    terms: tuple[Terms, ...] = ()
     rows: tuple[Row, ...] = ()
     unread: str = ""
 
     def status(self, stream: Stream, now: int) -> Status:
         """At ``now``, epoch ms."""
-        return status_from(stream, self.newest, self.totals, now)
+        return status_from(stream, self.newest, self.totals, self.terms, now)
 
 
 class Recent:
@@ -83,6 +84,7 @@ class Recent:
         self._kept = min(LAST, max(2, _MOST_COUNTS // max(1, stream.most_columns)))
         self._rows: dict[int, Row] = {}
         self._totals: deque[Total] = deque(maxlen=looked_at(stream.mechanism.window))
+        self._terms: deque[Terms] = deque(maxlen=looked_at(stream.mechanism.window))
         self._newest: Record | None = None
         self._unread: deque[tuple[int, str]] = deque(maxlen=self._kept)
         self._number = 0
@@ -97,6 +99,7 @@ class Recent:
                     place, f"a release of {newest.stream}", "Each stream has a sink of its own"
                 )
             self._newest = newest
+            self._terms.append(Terms.of(record))
             if (found := total_of(record)) is not None:
                 self._totals.append(found[1])
             if (release := assembled(self._stream, record, place)) is not None:
@@ -115,7 +118,7 @@ class Recent:
         rows = tuple(self._rows[one] for one in sorted(self._rows))
         unread = [text for number, text in self._unread if number > self._number - self._kept]
         told = f"{len(unread)} of the last {self._kept} records are not shown: {unread[-1]}" if unread else ""
-        return Seen(self._newest, tuple(self._totals), rows, told)
+        return Seen(self._newest, tuple(self._totals), tuple(self._terms), rows, told)
 
 
 class SeenReadings(NamedTuple):

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
+
+import msgspec
 
 from eventveil.model import timeline
 from eventveil.model.topology import Stream
@@ -26,6 +29,41 @@ WORDS: Mapping[State, str] = {
 }
 
 
+class Terms(msgspec.Struct, frozen=True):
+    """What a release says of the terms that it was charged by."""
+
+    timestamp: int
+    mechanism: str
+    epsilon: str
+    window: int
+    units: int
+    delta: str | None = None
+
+    @classmethod
+    def of(cls, record: bytes) -> Terms:
+        """Those of a release. Raises ValueError if it is none."""
+        return _TERMS.decode(record)
+
+    def same_as(self, other: Terms) -> bool:
+        """Whether both releases were charged alike."""
+        return msgspec.structs.replace(self, timestamp=other.timestamp) == other
+
+
+_TERMS = msgspec.json.Decoder(Terms)
+
+
+def changed_at(terms: Sequence[Terms]) -> int | None:
+    """The first timestamp under the terms that hold now, if the window that follows reaches back beyond it.
+
+    ``terms`` are those of the newest releases, in order. None if these show no change.
+    """
+    for before, after in pairwise(reversed(terms)):
+        if not after.same_as(before):
+            reaches = before.timestamp + max(before.window, after.window) - 1
+            return before.timestamp if terms[-1].timestamp + 1 < reaches else None
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
     """The state of a stream. Times are epoch milliseconds.
@@ -36,7 +74,9 @@ class Status:
     ``spent`` and ``epsilon`` are of the window that ends at the last release, with what every window pays for
     columns that are found. With Gaussian noise ``spent`` is the epsilon that the mu squared of the window has
     at ``delta``; else that is of finding columns. ``releases`` is how many the ``state`` is about;
-    ``expected`` is the setting that it was held against.
+    ``expected`` is the setting that it was held against. ``changed``: the first timestamp under other terms
+    than before, where windows reach back beyond it: ``spent`` counts from there on, and what was spent before
+    may leave less than epsilon less ``spent``.
     """
 
     stream: str
@@ -54,6 +94,14 @@ class Status:
     releases: int
     delta: float | None = None
     expected: int | None = None
+    changed: int | None = None
+
+    @property
+    def spent_in(self) -> str:
+        """Over what ``spent`` adds up, and what it leaves, in words."""
+        if self.changed is None:
+            return f"in the window, {self.epsilon - self.spent:.4g} left"
+        return f"since the terms changed at timestamp {self.changed}; what was spent before may leave less"
 
     @property
     def health(self) -> str:
@@ -82,6 +130,7 @@ class Status:
             "delta": self.delta,
             "spent": self.spent,
             "remaining": self.epsilon - self.spent,
+            "terms_changed_at": self.changed,
             "released": self.last,
             "released_until": _time(self.until),
             "fresh": self.fresh,
@@ -101,14 +150,18 @@ def _time(moment: int | None) -> str | None:
 def status_of(stream: Stream, records: Mapping[int, bytes], now: int) -> Status:
     """The status at ``now``, from the newest release records by timestamp. Raises ReadingError."""
     if not records:
-        return status_from(stream, None, (), now)
+        return status_from(stream, None, (), (), now)
     last = max(records)
+    terms = [Terms.of(records[one]) for one in sorted(records)]
     totals = [found[1] for one in sorted(records) if (found := total_of(records[one])) is not None]
-    return status_from(stream, decode(records[last], f"{stream.sink.topic}, timestamp {last}"), totals, now)
+    newest = decode(records[last], f"{stream.sink.topic}, timestamp {last}")
+    return status_from(stream, newest, totals, terms, now)
 
 
-def status_from(stream: Stream, record: Record | None, totals: Sequence[Total], now: int) -> Status:
-    """The status at ``now`` (epoch ms), from the last release, if any, and the totals of the newest ones."""
+def status_from(
+    stream: Stream, record: Record | None, totals: Sequence[Total], terms: Sequence[Terms], now: int
+) -> Status:
+    """The status at ``now`` (epoch ms), from the last release, if any, and totals and terms of the newest."""
     rules, settings = stream.timeline, stream.mechanism
     if record is None:
         first = None if rules.start is None else timeline.first_whole_timestamp(rules, now)
@@ -139,6 +192,7 @@ def status_from(stream: Stream, record: Record | None, totals: Sequence[Total], 
         releases=len(totals),
         delta=None if promised is None else float(_exact(promised)),
         expected=stream.counts.expected,
+        changed=changed_at(terms),
     )
 
 

@@ -48,6 +48,31 @@ def test_a_stream_that_keeps_up() -> None:
     assert "overdue" not in told
 
 
+@pytest.mark.parametrize(
+    ("before", "windows", "changed"),
+    [
+        ({"epsilon": "2"}, (24, 24), 4),
+        ({"epsilon": "2"}, (3, 3), None),  # the window that follows no longer reaches back beyond the change
+        ({"epsilon": "2"}, (4, 3), 4),
+        ({"mechanism": "sample"}, (24, 24), 4),
+        ({}, (12, 24), 4),
+        ({}, (24, 24), None),
+    ],
+)
+def test_after_a_change_of_terms_it_says_that_less_may_be_left(
+    before: dict[str, Any], windows: tuple[int, int], changed: int | None
+) -> None:
+    former, now = windows
+    released = {at: record(at, window=former, **before) for at in range(1, 4)}
+    released |= {at: record(at, window=now, window_spent=50) for at in range(4, 6)}
+    found = status_of(VIEWS, released, ORIGIN + 6 * HOUR)
+    assert found.changed == found.fields()["terms_changed_at"] == changed
+    told = "\n".join(lines(found))
+    after = "since the terms changed at timestamp 4; what was spent before may leave less"
+    assert (f"0.5 of 1 spent {after}" in told) is (changed is not None)
+    assert ("0.5 of 1 spent in the window, 0.5 left" in told) is (changed is None)
+
+
 def test_a_gaussian_stream_has_spent_the_epsilon_of_its_mu_squared_by_its_record_alone() -> None:
     """After 1 of 24 timestamps, of which a share of epsilon would be 0.042."""
     fields: dict[str, Any] = {"noise": "gaussian", "delta": "1/1000000000", "noise_scale": None, "units": 24}

@@ -266,14 +266,16 @@ METRICS = (
     ),
     Metric(
         "eventveil_budget_spent_epsilon", "gauge", "epsilon", ("stream",),
-        "What the window that ends at the last release has spent, in terms of epsilon. With noise: gaussian "
-        "it is the epsilon that the mu squared of its spends has at the delta of the stream, not a share of "
-        "it. Where columns are found in the data, each window has spent all that finding them costs.",
+        "What the window that ends at the last release has spent, in terms of epsilon, since the terms last "
+        "changed (eventveil migrate). With noise: gaussian it is the epsilon that the mu squared of its "
+        "spends has at the delta of the stream, not a share of it. Where columns are found in the data, each "
+        "window has spent all that finding them costs.",
         _by_released(lambda stream, view: _spent_of(stream, view.spent)),
     ),
     Metric(
         "eventveil_budget_remaining_epsilon", "gauge", "epsilon", ("stream",),
-        "What remains of epsilon in the window that ends at the last release: epsilon less what is spent.",
+        "What remains of epsilon in the window that ends at the last release: epsilon less what is spent. "
+        "What was spent before a change of terms may leave less.",
         _by_released(lambda stream, view: float(stream.epsilon) - _spent_of(stream, view.spent)),
     ),
     Metric(
