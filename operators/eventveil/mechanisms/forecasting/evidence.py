@@ -10,6 +10,8 @@ chance: the cut is the least z for which those below -z, and one more, are at mo
 but never more than it takes for one of ``ODDS`` empty columns, times their number, to reach it. Of several
 columns some are often empty; a column that is alone is there because somebody expects events in it, so for
 that one ``ALONE`` takes the place of ``ODDS``: to be blind for a window is worse than to be wrong seldom.
+That is so with Laplace noise. With normal noise every timestamp is published, so the question is asked each
+time, and chance would be taken for a level many times as often: there it is ``ODDS`` for one column too.
 """
 
 from __future__ import annotations
@@ -47,13 +49,13 @@ def sizes(levels: Floats, variances: Floats | float, noise: float, *, normal: bo
     return signed
 
 
-def above_cut(numbers: Floats) -> NDArray[np.bool_]:
-    """The columns that are more than noise."""
+def above_cut(numbers: Floats, *, normal: bool = False) -> NDArray[np.bool_]:
+    """The columns that are more than noise; ``normal`` as in ``sizes``."""
     ranked = np.sort(numbers)
     below = np.searchsorted(ranked, -CUTS, "right")
     beyond = len(ranked) - np.searchsorted(ranked, CUTS, "left")
     enough = CUTS[below + 1 <= FALSE_ALARMS * beyond].tolist()
-    odds = ODDS * len(numbers) if len(numbers) > 1 else ALONE
+    odds = ODDS * len(numbers) if len(numbers) > 1 or normal else ALONE
     highest = sqrt(2 * log_of(odds))
     above: NDArray[np.bool_] = numbers > min([*enough[:1], highest])
     return above

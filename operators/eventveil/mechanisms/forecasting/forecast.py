@@ -239,9 +239,10 @@ class Forecast:
     def _choose(self, noise: float) -> None:
         """Which columns are more than noise."""
         empty = np.concatenate([mixture.levels.empty for _, mixture in self._mixtures])
-        sizes = partial(evidence.sizes, noise=noise, normal=self._normal)
-        above = evidence.above_cut(sizes(self._steady(), empty))
-        self.above = above | evidence.above_cut(sizes(self._long.level, self._long.empty))
+        normal = self._normal
+        sizes = partial(evidence.sizes, noise=noise, normal=normal)
+        above = evidence.above_cut(sizes(self._steady(), empty), normal=normal)
+        self.above = above | evidence.above_cut(sizes(self._long.level, self._long.empty), normal=normal)
 
     def movement(self, some: NDArray[np.bool_], levels: Floats) -> tuple[Floats, Floats]:
         """How fast the counts of some columns move, variance a timestamp, and the weight of own seasons."""

@@ -99,6 +99,9 @@ def test_the_cut_lets_few_empty_columns_pass_and_all_that_stand_out() -> None:
 def test_a_column_that_is_alone_is_more_likely_to_be_there() -> None:
     assert evidence.above_cut(np.array([2.65])).all()
     assert not evidence.above_cut(np.array([2.55])).any()
+    # With normal noise it is asked at every timestamp.
+    assert evidence.above_cut(np.array([3.75]), normal=True).all()
+    assert not evidence.above_cut(np.array([3.65]), normal=True).any()
 
 
 def test_noise_is_seldom_taken_for_a_column_that_is_alone() -> None:
