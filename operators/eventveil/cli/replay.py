@@ -346,7 +346,8 @@ def _conclude(
                 f"at {begins}, were released too; --from TIME begins later"
             )
         if show_drops:
-            _note(f"raw data, not to be published: {stream.name} read {counts}")
+            after = "" if data_decided or given.topic is None else ", of timestamps after --to as well"
+            _note(f"raw data, not to be published: {stream.name} read {counts}{after}")
 
 
 def _words(outcome: str, given: Input) -> str:

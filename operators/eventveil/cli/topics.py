@@ -30,6 +30,9 @@ from eventveil.schema_registry.subjects import Subjects, subject_of
 
 _PER_SOURCE = ("counting changelog", "state changelog")
 
+#: A broker may take this long to show what another one has.
+_SHOWN_SECONDS = 10
+
 
 @click.command()
 @click.argument("topology")
@@ -99,10 +102,14 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
     good = not inspection.missing and not inspection.mistakes
     # Before there is anything to release.
     known = _check_schemas(topology, create=create and good)
-    if good and create:
-        _write_manifest(topology, cluster)
+    written = _write_manifest(topology, cluster) if good and create else False
     # What counts is in the changelogs: without them, `run` says first that topics are missing.
     refused = refusals(topology, cluster) if good else []
+    give_up = time.monotonic() + _SHOWN_SECONDS
+    while refused and written and time.monotonic() < give_up:
+        # A broker may not show yet what was written just now.
+        time.sleep(1)
+        refused = refusals(topology, cluster)
     for one in refused:
         click.echo(f"run would refuse: {one}", err=True)
     # What was asked for has been created; a migration may be the next step.
@@ -172,7 +179,8 @@ def _delete(topology: Topology, *, apply: bool) -> bool:
     return True
 
 
-def _write_manifest(topology: Topology, cluster: Cluster) -> None:
+def _write_manifest(topology: Topology, cluster: Cluster) -> bool:
+    """Write the genesis records that are missing, and say so; whether there were any."""
     provision = write_manifest(topology, cluster, lambda: time.time_ns() // 1_000_000)
     timelines = {stream.name: stream.timeline for stream in topology.streams}
     for stream, first in sorted({(record.stream, record.first) for record in provision.written}):
@@ -182,6 +190,7 @@ def _write_manifest(topology: Topology, cluster: Cluster) -> None:
             begins = f"timestamp {first} (from {start}; its release is due at {due})"
         click.echo(f"genesis of {stream}: it begins with {begins}")
     _name_cluster(topology, cluster, provision)
+    return bool(provision.written)
 
 
 def _name_cluster(topology: Topology, cluster: Cluster, provision: Provision) -> None:

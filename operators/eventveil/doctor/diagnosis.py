@@ -16,6 +16,7 @@ from eventveil.doctor.keys import Keys, keys_of
 from eventveil.doctor.people import comes_again
 from eventveil.doctor.pointers import Field, event_ids, fields_of
 from eventveil.doctor.sample import Record, Sample
+from eventveil.model.fields import listed
 from eventveil.model.topology import AnyStream, Source, Stream
 
 #: A stream that loses this share of its events, or more, is to be looked at.
@@ -111,10 +112,19 @@ class Diagnosis:
 
     @cached_property
     def never_there(self) -> Mapping[str, Sequence[str]]:
-        """Of several fields for the user or the time those that no record has, with similar ones."""
+        """See ``filters.never_there``; nothing where there are few records."""
         if not isinstance(self.stream, Stream) or len(self.passing) < _MANY_RECORDS:
             return {}
         return never_there(self.passing, self.stream.source, self.sample)
+
+    @property
+    def never_the_first(self) -> bool:
+        """Whether a field of a list is never there. One that a filter asks about may be rare."""
+        source = self.stream.source
+        if not isinstance(source, Source):
+            return False
+        first = {*listed(source.user), *listed(source.time)}
+        return any(field in first for field in self.never_there)
 
     @property
     def hardly_told_apart(self) -> bool:
@@ -159,7 +169,7 @@ class Diagnosis:
             or self.hardly_listed
             or self.hardly_told_apart
             or self.user_is_an_event
-            or self.never_there
+            or self.never_the_first
         )
 
 

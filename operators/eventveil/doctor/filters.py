@@ -91,12 +91,13 @@ def _tried(sample: Sample, source: Source, condition: Condition) -> Blocking:
 
 
 def never_there(records: Sequence[Record], source: Source, sample: Sample) -> dict[str, list[str]]:
-    """Those of several fields for the user or the time that are in no record, with similar ones that are.
+    """Fields that are in no record though none lacks them, with similar ones that are there.
 
-    Another of the list always stands in for such a field, so no record lacks anything. Empty if no record can
-    be read.
+    Those are one of several for the user or the time, in whose place another one of the list always stands,
+    and those of a filter that asks for nothing there, or for another value. Empty if no record can be read.
     """
     asked = [one for several in (source.user, source.time) for one in _alternatives(several)]
+    asked += [one.field for one in source.filter if one.test in ("absent", "not-in")]
     finds = {field: compile_field(field) for field in asked}
     missing, names = dict.fromkeys(asked), dict[str, None]()
     readable = 0

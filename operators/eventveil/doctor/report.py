@@ -109,14 +109,21 @@ class Report:
             )
 
         for field, similar in seen.never_there.items():
-            assert isinstance(seen.stream, Stream)
-            setting = "source.user" if field in fields.listed(seen.stream.source.user) else "source.time"
-            like = f"; similar ones that are there: {', '.join(map(_plain, similar))}" if similar else ""
-            yield (
-                f"  {self._place(seen.stream.name, setting)}: {setting}: {_plain(field)} is in none of"
-                f" {_number(len(seen.passing), 'record')}, so another field always stands in for it{like}."
-                " Correct it or leave it out"
-            )
+            yield from self._never_there(seen, field, similar)
+
+    def _never_there(self, seen: Diagnosis, field: str, similar: Sequence[str]) -> Iterator[str]:
+        assert isinstance(seen.stream, Stream)
+        source = seen.stream.source
+        lists = [one for one in ("user", "time") if field in fields.listed(getattr(source, one))]
+        what, then = "so another field always stands in for it", " or leave it out"
+        if not lists:
+            what, then = "so no event is left out by it here", ", unless it is rare"
+        path = ("source", *(lists[:1] or ("filter", field)))
+        at = Edits(self.text).position(("streams", seen.stream.name, *path))
+        like = f"; similar ones that are there: {', '.join(map(_plain, similar))}" if similar else ""
+        place = f"{self.topology.path}:{at.line}:{at.column}: {_plain('.'.join(path))}"
+        none = f"{_plain(field)} is in none of {_number(len(seen.passing), 'record')}"
+        yield f"  {place}: {none}, {what}{like}. Correct it{then}"
 
     def _left_out(self, seen: Diagnosis) -> list[dict[str, str]]:
         """Which settings leave out nearly all events, or mix them up: what, setting, place and remedy."""

@@ -72,6 +72,9 @@ from eventveil.topology.changes import (
     reason,
 )
 
+#: Where columns are found in the data.
+_MEANT = " (what finding columns leaves of it)"
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -161,8 +164,13 @@ def check_sound(checkpoint: Checkpoint, differences: Mapping[str, Difference]) -
     }
     if checkpoint.by_boundary:
         unsound |= {name: why for name, why in REFUSED_BY_BOUNDARY.items() if name in differences}
-    if DISCOVERS in checkpoint.manifest.fields:
-        others = (name for name in differences if not name.startswith(SAME_INSTANCE) and name not in unsound)
+    finds = DISCOVERS in checkpoint.manifest.fields
+    if finds:
+        # That columns are found no more, or that an event counts twice, is worse than a change of how.
+        worse = {name for name in unsound if not name.startswith("counts.columns.")}
+        if DISCOVERS in differences and differences[DISCOVERS].new is None:
+            worse |= unsound.keys()
+        others = (name for name in differences if not name.startswith(SAME_INSTANCE) and name not in worse)
         unsound |= dict.fromkeys(others, REFUSED_BY_DISCOVERY)
     kind = checkpoint.terms.mechanism
     kinds = {kind, differences.get("mechanism.kind", Difference(kind, kind)).new}
@@ -172,9 +180,10 @@ def check_sound(checkpoint: Checkpoint, differences: Mapping[str, Difference]) -
         unsound |= {name: LEVELS for name in differences if not name.startswith(SAME_INSTANCE)}
     _check_format(checkpoint, differences)
     rekeyed = checkpoint.manifest.fields.get("source.repartition") is not None
+    meant = {"mechanism.epsilon": _MEANT} if finds else {}
     refused = [
-        f"{name} was {differences[name].old!r} and is {differences[name].new!r} now, which cannot be "
-        f"migrated: {why}"
+        f"{name}{meant.get(name, '')} was {differences[name].old!r} and is {differences[name].new!r} now, "
+        f"which cannot be migrated: {why}"
         for name, why in sorted(unsound.items())
     ]
     if refused:

@@ -795,3 +795,22 @@ def test_a_sample_in_which_nearly_everything_is_in_other_is_not_well() -> None:
         "list what /section holds, as far as it is known publicly, or map it (source.maps)"
     )
     assert problem["place"] == "shop.yaml:16:7"
+
+
+def test_a_field_that_a_filter_wants_not_to_be_there_and_never_is_is_told() -> None:
+    """A misspelt header lets every robot count; a right one may be rare."""
+    text = FILE.replace(
+        "column: /section", "column: /section\n      filter: {$headers/bots: {present: false}}"
+    )
+    found = sample()
+    records = [
+        one._replace(headers=((("bot", b"1"),) if at % 5 == 0 else ()))
+        for at, one in enumerate(found.records)
+    ]
+    made = report(replace(found, records=records), text)
+    told = "\n".join(made.lines())
+    assert made.is_well
+    assert (
+        "source.filter.$headers/bots: $headers/bots is in none of 600 records, so no event is left out by it"
+        " here; similar ones that are there: $headers/bot. Correct it, unless it is rare"
+    ) in told
