@@ -74,6 +74,8 @@ DISCOVERS = stream(
     discover=Discover(Fraction(30), Fraction(1, 10_000), Fraction(1, 10), 40, 20),
 )  # fmt: skip
 
+REKEYED_DISCOVERS = replace(DISCOVERS, source=REKEYED.source)
+
 #: They are forgotten too. Errors are large against counts, for a release has the least part of epsilon.
 FORGETS = stream(
     interval=10_000, origin=1_000_000, lateness=5_000, max_ahead=7_000, clock_skew=3_000,

@@ -72,7 +72,18 @@ def test_events_keyed_otherwise_count_once_through_kills_and_alike_in_a_replay(
 ) -> None:
     """By workers that have the compiled kernel and have it not in turns."""
     application = Application(kafka, tmp_path)
-    application.document["streams"]["places"]["source"]["repartition"] = True
+    streams = application.document["streams"]
+    streams["places"]["source"]["repartition"] = True
+    sinks = {"places": application.sink, "found": f"{application.name}.found"}
+    discover = {"columns": {"discover": {"delta": 1e-6, "share": 0.5}}}
+    streams["found"] = {
+        **streams["places"],
+        "sink": {"topic": sinks["found"]},
+        "dead_letter": f"{sinks['found']}.dead",
+        "counts": discover,
+        # A handful of events is enough to be found.
+        "mechanism": {"kind": "uniform", "epsilon": 100, "window": 10},
+    }
     application.write()
     application.create()
     with WorkerProcess("tests.worker.silent", application.path, tmp_path / "worker.log", "2") as worker:
@@ -85,14 +96,17 @@ def test_events_keyed_otherwise_count_once_through_kills_and_alike_in_a_replay(
             wait_for_releases(application, 80)
         # However far behind the worker is: each event has its verdict, and so its dead letter, by then.
         settle(application)
-        last = last_release(application, application.sink)
+        last = min(last_release(application, sink) for sink in sinks.values())
         worker.kill()
     # A transaction that was aborted leaves the same bytes that the next one publishes.
     assert all(len({*records}) == 1 for records in application.releases("read_uncommitted").values())
     assert all(len(records) == 1 for records in application.releases().values())
-    live = {timestamp: records for timestamp, records in application.releases().items() if timestamp <= last}
+    every = {name: released(application, sink, last) for name, sink in sinks.items()}
+    live = every["places"]
     first = min(live)
     assert sorted(live) == list(range(first, last + 1))
+    columns = {name for record in every["found"].values() for name in json.loads(record[0])["counts"]}
+    assert columns > {"other"}, "no column was found"
     expected, dead = truth(application, first)
     for timestamp, records in live.items():
         counts = json.loads(records[0])["counts"]
@@ -107,8 +121,10 @@ def test_events_keyed_otherwise_count_once_through_kills_and_alike_in_a_replay(
     # What the worker passed on, and the topic of events itself.
     for topic in (topology.streams[0].source.topic, application.source):
         source = open_topic(topology, topic)
-        replayed = replay(topology, source, **span, noise=lambda _: Silence())
-        assert {one.timestamp: [one.record] for one in replayed} == live, topic
+        again: dict[str, dict[int, list[bytes]]] = {name: {} for name in every}
+        for one in replay(topology, source, **span, noise=lambda _: Silence()):
+            again[one.stream.name][one.timestamp] = [one.record]
+        assert again == every, topic
         assert source.warnings == []
 
     assert refusals(application.path) == []

@@ -88,10 +88,11 @@ def _ranges(origins: Integers) -> list[tuple[int, int]]:
 class EarliestContributions:
     """Which events of one timestamp and source partition count so far, among ``columns`` columns.
 
-    An event is its origin: read twice, it counts once. An event takes 4 bytes for its user, 8 for its origin
-    (16 or 24 if its ranges are very large), 1, 2 or 4 for its column and a sixteenth of that as room to grow;
-    with a ``bound`` above 1 a link of 4 and a rank of 1 or more besides. A table of those indices finds the
-    latest event of each user: half to two thirds of it are taken, so it takes 6 to 8 bytes a user.
+    ``columns`` None: as many as there will be, with numbers below 2**32. An event is its origin: read twice,
+    it counts once. An event takes 4 bytes for its user, 8 for its origin (16 or 24 if its ranges are very
+    large), 1, 2 or 4 for its column and a sixteenth of that as room to grow; with a ``bound`` above 1 a link
+    of 4 and a rank of 1 or more besides. A table of those indices finds the latest event of each user: half
+    to two thirds of it are taken, so it takes 6 to 8 bytes a user.
 
     With ``per_column`` below ``bound`` at most that many of a user's events count in one column
     (``eventveil.counting.bounding_by_column``): the earliest of each column, and the earliest of these. Sets
@@ -99,13 +100,13 @@ class EarliestContributions:
     the earliest of those held and the new ones, and their number never falls.
     """
 
-    def __init__(self, bound: int, columns: int, per_column: int | None = None) -> None:
+    def __init__(self, bound: int, columns: int | None, per_column: int | None = None) -> None:
         self._bound, self._labels, self._per_column = bound, columns, per_column
         self._packing: Packing | None = None
         self._size = self._distinct = 0
         self._users = np.zeros(1, np.uint32)
         self._origins = np.zeros((1, 1), np.uint64)
-        self._columns = np.zeros(1, np.min_scalar_type(columns - 1))
+        self._columns = np.zeros(1, np.uint32 if columns is None else np.min_scalar_type(columns - 1))
         # Of the same user: the index of the next earlier event plus one, and how many are not later.
         self._earlier = np.zeros(1 if bound > 1 else 0, np.uint32)
         self._ranks = np.zeros(1 if bound > 1 else 0, np.min_scalar_type(bound))
@@ -124,12 +125,24 @@ class EarliestContributions:
     def _arrays(self) -> Iterator[NDArray[np.generic]]:
         yield from (self._users, self._origins, self._columns, self._earlier, self._ranks)
 
-    def counts(self) -> Integers:
-        """The number of events that count, by column."""
-        counts = np.zeros(self._labels, np.int64)
+    @property
+    def size(self) -> int:
+        """How many events count."""
+        return self._size
+
+    def counts(self, columns: int | None = None) -> Integers:
+        """The number of events that count, by column; ``columns``: how many there are, if nobody said."""
+        number = columns if self._labels is None else self._labels
+        assert number is not None, "nobody said how many columns there are"
+        counts = np.zeros(number, np.int64)
         for part in _parts(self._size):
-            counts += np.bincount(self._columns[part], minlength=self._labels)
+            counts += np.bincount(self._columns[part], minlength=number)
         return counts
+
+    def renumber_columns(self, new_numbers: Integers) -> None:
+        """Columns have new numbers, found at their old ones."""
+        for part in _parts(self._size):
+            self._columns[part] = new_numbers[self._columns[part]]
 
     def admit(self, users: Integers, origins: Integers, columns: Integers) -> NDArray[np.bool_]:
         """Take in events, in the order in which they come; for which the number that counts has grown.

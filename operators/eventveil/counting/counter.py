@@ -35,6 +35,8 @@ from eventveil.model.records import Mark
 from eventveil.model.topology import Stream
 from eventveil.process.memory import Held
 
+#: Of re-keyed events, texts beyond these and twice the events that count are looked through.
+_FORGETS = 1024
 _NONE = np.zeros(0, dtype=np.int64)
 #: About how many bytes a piece of a partial has at most; every cluster takes records of twice as many.
 _PIECE = 4_000_000
@@ -283,6 +285,53 @@ class _OpenNames:
         return len(self._counts)
 
 
+class _OpenNamesByOrigin:
+    """The same of re-keyed events, of which one that was counted may give way to an earlier one.
+
+    Texts that no event has any more are forgotten before they are as many as those that count.
+    """
+
+    __slots__ = ("_numbers", "contributions", "first_offset")
+
+    def __init__(self, bound: int, offset: int) -> None:
+        self.contributions = EarliestContributions(bound, None)
+        self._numbers: dict[str, int] = {}
+        self.first_offset = offset
+
+    def admit(
+        self, placed: AssignedRows, texts: Sequence[str], origins: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """As of ``_OpenNames``; ``origins`` are rows of append time, partition and offset."""
+        numbers, places = np.unique(placed.columns, return_inverse=True)
+        own = [self._numbers.setdefault(texts[one], len(self._numbers)) for one in numbers.tolist()]
+        columns = np.array(own, np.int64)[places]
+        grown = self.contributions.admit(placed.users, origins[placed.rows], columns)
+        if len(self._numbers) > 2 * self.contributions.size + _FORGETS:
+            self._forget()
+        return grown
+
+    def _forget(self) -> None:
+        """Forget the texts that no event that counts has."""
+        counts = self.contributions.counts(len(self._numbers))
+        new_numbers = np.cumsum(counts > 0) - 1
+        self.contributions.renumber_columns(new_numbers)
+        kept = [text for text, number in self._numbers.items() if counts[number]]
+        self._numbers = {text: number for number, text in enumerate(kept)}
+
+    def named(self) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+        """See ``_OpenNames.named``."""
+        counts = self.contributions.counts(len(self._numbers))
+        names = tuple(sorted(text for text, number in self._numbers.items() if counts[number]))
+        return names, np.fromiter((counts[self._numbers[one]] for one in names), np.int64, len(names))
+
+    def __len__(self) -> int:
+        """How many columns there are, or were."""
+        return len(self._numbers)
+
+
+_Opened = _OpenTimestamp | _OpenInKernel | _OpenNames | _OpenNamesByOrigin
+
+
 class StreamCounter:
     """Counts one stream in one of ``partitions`` source partitions, from a durable state onwards.
 
@@ -308,7 +357,7 @@ class StreamCounter:
         self._assigner = Assigner(stream, partitions, state.partition, state.first, users, grown)
         if self._assigner.names is not None and stream.counts.per_column is not None:
             raise ValueError("columns that are found in the data have no bound of their own")
-        self._open: dict[int, _OpenTimestamp | _OpenInKernel | _OpenNames] = {}
+        self._open: dict[int, _Opened] = {}
         #: Counts in the kernel; None where it is not installed, or has no counts of this kind.
         self._tally: Any = None
         if kernel.NATIVE is not None and self._assigner.names is None and stream.source.raw is None:
@@ -398,22 +447,24 @@ class StreamCounter:
 
     def _admit(self, timestamp: int, rows: Rows, placed: AssignedRows) -> NDArray[np.bool_]:
         """Count events of one timestamp."""
-        opened = self._open_at(timestamp, rows, placed)
+        opened = self._open.get(timestamp)
+        if opened is None:
+            opened = self._open[timestamp] = self._opened(int(rows.offsets[placed.rows[0]]))
+        assert not isinstance(opened, _OpenInKernel), "the kernel counts what arrays do not"
         if isinstance(opened, _OpenNames):
             return opened.admit(placed, self._texts)
+        if isinstance(opened, _OpenNamesByOrigin):
+            assert rows.origins is not None, "re-keyed events come with their origins"
+            return opened.admit(placed, self._texts, rows.origins)
         return opened.admit(placed, rows.origins)
 
-    def _open_at(self, timestamp: int, rows: Rows, placed: AssignedRows) -> _OpenTimestamp | _OpenNames:
-        opened = self._open.get(timestamp)
-        assert not isinstance(opened, _OpenInKernel), "the kernel counts what arrays do not"
-        if opened is None:
-            first_offset = int(rows.offsets[placed.rows[0]])
-            if self._assigner.names is not None:
-                opened = _OpenNames(self.stream.bound, first_offset)
-            else:
-                opened = _OpenTimestamp(self.stream, first_offset)
-            self._open[timestamp] = opened
-        return opened
+    def _opened(self, first_offset: int) -> _OpenTimestamp | _OpenNames | _OpenNamesByOrigin:
+        """What counts a timestamp of which nothing is known yet."""
+        if self._assigner.names is None:
+            return _OpenTimestamp(self.stream, first_offset)
+        if self.stream.source.raw is None:
+            return _OpenNames(self.stream.bound, first_offset)
+        return _OpenNamesByOrigin(self.stream.bound, first_offset)
 
     def contributors(self) -> Iterator[NDArray[np.int64]]:
         """The numbers of the users of each open timestamp."""
@@ -449,7 +500,9 @@ class StreamCounter:
 
     def _close_names(self, timestamp: int, boundary: int | None) -> Partial:
         opened = self._open.pop(timestamp, None)
-        names, counts = opened.named() if isinstance(opened, _OpenNames) else ((), _NONE)
+        names, counts = tuple[str, ...](), _NONE
+        if isinstance(opened, _OpenNames | _OpenNamesByOrigin):
+            names, counts = opened.named()
         return Partial(
             self.stream.name, timestamp, self._state.partition, self._state.instance,
             np.arange(len(names)), counts, boundary, names,

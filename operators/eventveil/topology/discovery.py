@@ -10,7 +10,6 @@ from eventveil.topology.problems import Problems
 
 #: (section, key, the values that will do, why)
 _NEEDS = (
-    ("source", "repartition", ("false",), "re-keyed events are counted by the number of their column"),
     ("source", "counts", (), "an engine bounds what a user adds to the columns that it knows"),
     ("timeline", "on_missing", ("wait",), "a block of timestamps is counted again after a restart"),
     ("mechanism", "adjacency", ("add-remove",), "the threshold is proved for users who are there or not"),
@@ -41,10 +40,6 @@ def check_discovery(stream: Section, counts: Section, problems: Problems) -> Non
         if part is None or key not in part.positions or part.get(key) in (None, *allowed):
             continue
         remedy = f"use {' or '.join(allowed)}" if allowed and key != "unknown" else "remove it"
-        if key == "repartition":
-            remedy = (
-                "let a stream processor key the topic by the user (docs/topology.md), or list the columns"
-            )
         problems.add(
             part.at(key), f"{part.name(key)}: not with columns that are found, because {why}; {remedy}"
         )

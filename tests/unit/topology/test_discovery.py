@@ -206,7 +206,6 @@ REFUSED = [
         (("flights.sanitized", "flights.sanitized\n      format: json-schema"),),
         "says nothing of columns",
     ),
-    ("repartition", (("/time", "/time\n      repartition: true"),), "re-keyed events"),
     ("an engine", (("user: /tailnum", "counts: trusted\n      count: /n"),), "an engine bounds"),
     ("unknown", (("50}}", "50}}\n      unknown: ignore"),), "count in `other` anyway; remove it"),
     ("substitute", (("epsilon: 1.0", "epsilon: 1.0\n      adjacency: substitute"),), "there or not"),
