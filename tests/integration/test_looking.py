@@ -76,10 +76,10 @@ def test_status_and_tail_read_what_is_public(application: Application, kafka: st
 
     # The page of a worker shows the same, and follows the sink.
     shown = Shown(load(path, {}))
-    assert f"timestamp {last - 1}, fresh" in shown.serve([]).text
+    assert f"timestamp {last - 1}, fresh" in shown.serve([], {}).text
     transact(writer, application.sink, [released(last)])
     give_up = time.monotonic() + 180
-    while f"timestamp {last}, fresh" not in shown.serve([]).text:
+    while f"timestamp {last}, fresh" not in shown.serve([], {}).text:
         assert time.monotonic() < give_up
         time.sleep(0.1)
     last += 1

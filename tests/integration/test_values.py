@@ -142,7 +142,7 @@ def looked_at_by_commands(application: Values, counts: dict[int, int]) -> None:
     assert [line.partition(":")[0] for line in lines] == [
         f"tops, partition {partition}, position {position}" for partition, position in places
     ]
-    assert f"partition 0, position {counts[0] - 1}" in Shown(load(path, {})).serve([]).text
+    assert f"partition 0, position {counts[0] - 1}" in Shown(load(path, {})).serve([], {}).text
 
 
 def grid_value(value: Value) -> int:

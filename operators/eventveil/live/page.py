@@ -33,13 +33,14 @@ def page(
     seen: Mapping[str, Seen | SeenReadings],
     problem: str,
     obstacles: Sequence[str],
+    following: Mapping[str, int],
     now: int,
     refresh: int = REFRESH,
 ) -> str:
     """The page at ``now`` (epoch ms).
 
     ``seen``: what is known of the sinks, by stream; ``problem``: why they cannot be read; ``obstacles``: why
-    the worker is not ready. All of it is public.
+    the worker is not ready; ``following``: what it releases next, by stream. All of it is public.
     """
     streams = topology.streams
     pictures = max(1, min(_OF_A_STREAM, _PICTURES // max(1, len(streams))))
@@ -50,7 +51,7 @@ def page(
         "SECTIONS": "".join(
             _values(one, seen.get(one.name), f"s{number}")
             if isinstance(one, ReadingStream)
-            else _section(one, seen.get(one.name), f"s{number}", pictures, now)
+            else _section(one, seen.get(one.name), following.get(one.name), f"s{number}", pictures, now)
             for number, one in enumerate(topology.all_streams, 1)
         ),
     }
@@ -120,7 +121,14 @@ def _values(stream: ReadingStream, seen: Seen | SeenReadings | None, name: str) 
     return f'<section aria-labelledby="{name}">{heading}{live}</section>'
 
 
-def _section(stream: Stream, seen: Seen | SeenReadings | None, name: str, pictures: int, now: int) -> str:
+def _section(
+    stream: Stream,
+    seen: Seen | SeenReadings | None,
+    following: int | None,
+    name: str,
+    pictures: int,
+    now: int,
+) -> str:
     """What changes is in parts with ids of their own; what can be focused is around them."""
     seen = seen if isinstance(seen, Seen) else None
     rows = aligned(seen.rows) if seen else ()
@@ -130,7 +138,7 @@ def _section(stream: Stream, seen: Seen | SeenReadings | None, name: str, pictur
         return f'<div id="{name}-{kind}"{classes} data-live>{"".join(content)}</div>'
 
     parts = [
-        part("state", _state(stream, seen, now)),
+        part("state", _state(stream, seen, following, now)),
         part("pictures", _pictures(stream, rows, sorted(order[:pictures])), ' class="pictures"'),
         part("last", _last(stream, rows, sorted(order[:_COLUMNS]))),
         "<details><summary>The newest releases as numbers</summary>",
@@ -150,11 +158,11 @@ def _largest(rows: Sequence[Row]) -> list[int]:
     return order
 
 
-def _state(stream: Stream, seen: Seen | None, now: int) -> Iterator[str]:
+def _state(stream: Stream, seen: Seen | None, following: int | None, now: int) -> Iterator[str]:
     if seen is None:
         yield _judgement("wait", "Not known yet", "the sink is being read")
         return
-    status = seen.status(stream, now)
+    status = seen.status(stream, now, following)
     yield _health(status)
     yield f'<div class="tiles">{"".join(_tiles(status))}</div>'
     if seen.unread:

@@ -71,9 +71,9 @@ class Seen(NamedTuple):
     rows: tuple[Row, ...] = ()
     unread: str = ""
 
-    def status(self, stream: Stream, now: int) -> Status:
-        """At ``now``, epoch ms."""
-        return status_from(stream, self.newest, self.totals, self.terms, now)
+    def status(self, stream: Stream, now: int, first: int | None = None) -> Status:
+        """At ``now``, epoch ms; ``first`` as in ``status_from``."""
+        return status_from(stream, self.newest, self.totals, self.terms, now, first)
 
 
 class Recent:

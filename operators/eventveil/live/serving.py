@@ -29,8 +29,11 @@ class Shown:
         self._topology, self._refresh = topology, refresh
         self._tail = SinkTail(topology, read)
 
-    def serve(self, obstacles: Sequence[str]) -> Served:
-        """The page now; ``obstacles`` are why the worker is not ready, without raw data."""
+    def serve(self, obstacles: Sequence[str], following: Mapping[str, int]) -> Served:
+        """The page now; ``obstacles`` are why the worker is not ready, without raw data.
+
+        ``following``: the next timestamps that the worker releases, by stream.
+        """
         seen, now = self._tail.look(), time.time_ns() // 1_000_000
-        text = page(self._topology, seen, self._tail.problem, obstacles, now, self._refresh)
+        text = page(self._topology, seen, self._tail.problem, obstacles, following, now, self._refresh)
         return Served(text, headers(text))

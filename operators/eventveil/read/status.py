@@ -159,12 +159,21 @@ def status_of(stream: Stream, records: Mapping[int, bytes], now: int) -> Status:
 
 
 def status_from(
-    stream: Stream, record: Record | None, totals: Sequence[Total], terms: Sequence[Terms], now: int
+    stream: Stream,
+    record: Record | None,
+    totals: Sequence[Total],
+    terms: Sequence[Terms],
+    now: int,
+    first: int | None = None,
 ) -> Status:
-    """The status at ``now`` (epoch ms), from the last release, if any, and totals and terms of the newest."""
+    """The status at ``now`` (epoch ms), from the last release, if any, and totals and terms of the newest.
+
+    ``first``: the first timestamp, where it is known, for a stream that has not released.
+    """
     rules, settings = stream.timeline, stream.mechanism
     if record is None:
-        first = None if rules.start is None else timeline.first_whole_timestamp(rules, now)
+        if first is None and rules.start is not None:
+            first = timeline.first_whole_timestamp(rules, now)
         due = None if first is None else timeline.due_of(rules, first)
         overdue = 0 if due is None else max(0, now - due)
         delta = settings.delta if (how := stream.counts.discover) is None else how.delta

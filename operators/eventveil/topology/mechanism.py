@@ -243,7 +243,11 @@ def _check_room(timeline: Section | None, mechanism: Section, problems: Problems
         )
 
 
-KIND = One(KindOfMechanism(EVERY_KIND))
+_NOISES = {
+    "laplace": "it is the noise of every kind; write a kind, such as seasonal or uniform",
+    "gaussian": "it is a noise: write a kind, such as seasonal or uniform, with noise: gaussian and a delta",
+}
+KIND = One(KindOfMechanism(EVERY_KIND, _NOISES))
 MECHANISM = RecordOfMechanism(
     (
         Field(

@@ -23,6 +23,7 @@ LONGEST = 36_525 * 86_400_000
 # The last millisecond that RFC 3339 can write: 9999-12-31T23:59:59.999Z.
 END_OF_TIME = 253_402_300_799_999
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_CALENDAR = re.compile(r"[0-9]+ *(mo|month|months|y|year|years)")
 _DURATION = re.compile(r"([0-9]{1,15})(ms|s|m|h|d|w)")
 _TIME = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?"
@@ -290,6 +291,8 @@ class Duration(Kind[int]):
         match = _DURATION.fullmatch(scalar.text) if is_text(scalar) else None
         if match is None:
             bare = " (a unit is missing)" if scalar.type in {"integer", "number"} else ""
+            if _CALENDAR.fullmatch(scalar.text):
+                bare = "; months and years differ in length: write 31d or 366d"
             raise UnfitError(f"a duration such as 250ms, 10s, 5m, 1h, 2d or 1w{bare}")
         value = int(match[1]) * _UNITS[match[2]]
         if not self.lowest <= value <= LONGEST:

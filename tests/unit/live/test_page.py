@@ -43,7 +43,7 @@ def text_of(number: int, late: int = 0, obstacles: tuple[str, ...] = (), **field
         kept.take(release(at, **fields), "here")
     due = ORIGIN + (number + 1) * HOUR + 61_000
     seen = {"views": kept.seen()}
-    return page(topology(VIEWS), seen, "", obstacles, due + 1000 * late)
+    return page(topology(VIEWS), seen, "", obstacles, {}, due + 1000 * late)
 
 
 def words(text: str) -> str:
@@ -67,6 +67,16 @@ def test_the_budget_of_a_gaussian_stream_is_the_epsilon_of_its_mu_squared_at_del
     assert re.search(r"0\.191\d* of 1 of epsilon at delta 1e-09 spent in the window", told)
 
 
+def test_before_the_first_release_the_worker_says_when_it_is_due() -> None:
+    seen = {"views": Recent(VIEWS).seen()}
+    due = ORIGIN + 8 * HOUR + 61_000
+    told = words(page(topology(VIEWS), seen, "", (), {"views": 8}, due - 1000))
+    assert "Waits for its first release." in told
+    assert "2026-03-01T08:01:01Z timestamp 8 is due" in told
+    late = words(page(topology(VIEWS), seen, "", (), {"views": 8}, due + 61_000))
+    assert "2026-03-01T08:01:01Z timestamp 8 is due; overdue for 61 s" in late
+
+
 def test_repeated_releases_are_told_apart_in_words_and_by_marks() -> None:
     fresh, repeated = text_of(5), text_of(5, fresh=False)
     assert fresh.count('<circle class="mark" cx=') == repeated.count('<circle class="mark" cx=') + 2 * 5
@@ -82,8 +92,8 @@ def test_repeated_releases_are_told_apart_in_words_and_by_marks() -> None:
         (text_of(5, counts={"home": 1, "basket": 0}), "Nothing counts. Nothing can be told from noise"),
         (text_of(2), "On time. Too few releases to say whether events count (looked at 2 releases)"),
         (text_of(1, obstacles=("raw <is> held",)), "The worker waits. raw &lt;is&gt; held"),
-        (page(topology(VIEWS), {}, "no <broker>", (), 0), "The sinks cannot be read. no &lt;broker&gt;"),
-        (page(topology(VIEWS), {}, "", (), 0), "Not known yet. The sink is being read."),
+        (page(topology(VIEWS), {}, "no <broker>", (), {}, 0), "The sinks cannot be read. no &lt;broker&gt;"),
+        (page(topology(VIEWS), {}, "", (), {}, 0), "Not known yet. The sink is being read."),
         (text_of(4, counts={"other": 1}), "Not everything can be shown. 4 of the last 48 records"),
     ],
 )  # fmt: skip
@@ -95,7 +105,7 @@ def test_whatever_columns_are_called_is_text() -> None:
     wild = stream("views", interval=HOUR, origin=ORIGIN, window=24, labels=EVIL)
     kept = Recent(wild)
     kept.take(release(1, counts=dict(zip(EVIL, (3, 2, 1), strict=True))), "here")
-    text = page(topology(wild), {"views": kept.seen()}, "", (), ORIGIN)
+    text = page(topology(wild), {"views": kept.seen()}, "", (), {}, ORIGIN)
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert ">__TITLE__<" in text
     assert "<img" not in text
@@ -107,7 +117,7 @@ def test_gaps_are_gaps_and_lines_do_not_cross_them() -> None:
     kept = Recent(VIEWS)
     for at in (1, 2, 5, 6):
         kept.take(release(at), "here")
-    text = page(topology(VIEWS), {"views": kept.seen()}, "", (), ORIGIN)
+    text = page(topology(VIEWS), {"views": kept.seen()}, "", (), {}, ORIGIN)
     first = text.partition("<figure>")[2].partition("</figure>")[0]
     # Four rows: the timestamps 3 to 6, of which the first two are missing.
     assert first.count('<polyline class="released"') == 1

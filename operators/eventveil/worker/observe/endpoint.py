@@ -91,7 +91,8 @@ class Endpoint:
                 return _health("ready", self._obstacles(self._raw))
             case "/" if self._shown is not None:
                 # Without raw data, also where metrics are raw.
-                text, headers = self._shown.serve(self._obstacles(raw=False))
+                following = {} if self._seen is None else self._seen.following()
+                text, headers = self._shown.serve(self._obstacles(raw=False), following)
                 return Answer(HTTPStatus.OK, "text/html; charset=utf-8", text.encode(), headers)
         return Answer(HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /health/live or /health/ready\n")
 

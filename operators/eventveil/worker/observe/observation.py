@@ -158,12 +158,12 @@ class Observation:
             )
             for tp, view in partitions.items()
         }
-        following = self._following()
+        following = self.following()
         delays = {name: (one, self.delay(name, one, wall_clock)) for name, one in following.items()}
         self._overdue.look(delays, now)
         self.beat = now
 
-    def _following(self) -> dict[str, int]:
+    def following(self) -> dict[str, int]:
         """By stream that is released here, its next timestamp."""
         return {
             name: one.next
@@ -233,7 +233,7 @@ class Observation:
         """What is released next by this worker, and when it is due: one line a stream."""
         return [
             f"timestamp {timestamp} of {name}, due at {self._due_at(name, timestamp)}"
-            for name, timestamp in sorted(self._following().items())
+            for name, timestamp in sorted(self.following().items())
         ]
 
     def _due_at(self, stream: str, timestamp: int) -> str:
