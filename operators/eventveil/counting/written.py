@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from eventveil.decoding.places import Envelope
-from eventveil.decoding.rules import Rejection, UserFinder, parse, weigh
 from eventveil.model.partitioners import PARTITIONERS, RECOGNIZED
-from eventveil.model.records import NO_SCHEMAS, Schemas
-from eventveil.model.topology import Source
 
 #: A partitioner that explains less of what is there is not the one.
 _MOST = 0.95
@@ -71,21 +67,6 @@ def explained(found: Written, stated: str) -> str:
     if name != "rare":
         how = f"{how} ({WORDS[name]})"
     return f"{how}. Set repartition: true, or key by the user with murmur2 or crc32"
-
-
-def user_in(
-    source: Source, schemas: Schemas = NO_SCHEMAS
-) -> Callable[[bytes | None, Envelope], bytes | None]:
-    """Finds the user in a value and what is around it, in canonical bytes; None if there is none."""
-    find = UserFinder(source)
-
-    def user_of(value: bytes | None, around: Envelope) -> bytes | None:
-        most = source.max_bytes
-        document = parse(value, most, source.format, schemas) if find.reads_value else weigh(value, most)
-        user = document if isinstance(document, Rejection) else find(document, around)
-        return None if isinstance(user, Rejection) else user
-
-    return user_of
 
 
 def written(pairs: Iterable[tuple[bytes, int]], partitions: int) -> Written:

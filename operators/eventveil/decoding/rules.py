@@ -125,7 +125,7 @@ class UserFinder:
     """Finds the user in records whose documents ``parse`` returned."""
 
     def __init__(self, source: Source) -> None:
-        listed = fields.listed(source.user)
+        listed, self._source = fields.listed(source.user), source
         self._place, self._type = fields.in_words(source.user, "or"), source.user_type
         self._find = compile_first(listed)
         #: Counts of an engine belong to a column.
@@ -150,6 +150,19 @@ class UserFinder:
                 return Rejection(Reason.UNKNOWN_COLUMN, "'' is not a public column")
             return Rejection(Reason.EMPTY_USER, f"the user at {self._place} is empty")
         return user.encode()
+
+    def read(
+        self, value: bytes | None, around: Envelope, schemas: Schemas = NO_SCHEMAS, most: int | None = None
+    ) -> bytes | None:
+        """The user in a value and what is around it, in canonical bytes; None if there is none to be read.
+
+        ``most``: the size in bytes from which on a value is too large, that of the source by default.
+        """
+        most = self._source.max_bytes if most is None else most
+        form = self._source.format
+        document = parse(value, most, form, schemas) if self.reads_value else weigh(value, most)
+        user = document if isinstance(document, Rejection) else self(document, around)
+        return None if isinstance(user, Rejection) else user
 
 
 _NO_OWN_TIME = ": the record carries none, or was re-keyed before a stream asked for it"

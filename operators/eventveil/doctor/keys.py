@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from eventveil.counting.written import Written, user_in, written
+from eventveil.counting.written import Written, written
+from eventveil.decoding.rules import UserFinder
 from eventveil.doctor.sample import Record, Sample
 from eventveil.model.records import NO_SCHEMAS, Schemas
 from eventveil.model.topology import Stream
@@ -45,8 +46,8 @@ def keys_of(stream: Stream, sample: Sample) -> Keys | None:
 
 def user_finder(stream: Stream, schemas: Schemas = NO_SCHEMAS) -> Callable[[Record], bytes | None]:
     """The user of a record in canonical bytes; None if it has none that counts."""
-    find = user_in(stream.source, schemas)
-    return lambda record: find(record.value, record.around)
+    find = UserFinder(stream.source)
+    return lambda record: find.read(record.value, record.around, schemas)
 
 
 def _keyed(records: Sequence[Record]) -> list[tuple[bytes, int]]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eventveil.counting.written import explained, user_in, written
+from eventveil.counting.written import explained, written
 from eventveil.decoding.places import Envelope
-from eventveil.decoding.rules import Reason
+from eventveil.decoding.rules import Reason, UserFinder
 from eventveil.doctor.diagnosis import remedy_of, setting_of
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.framing import REASONS, framing_of
@@ -117,7 +117,7 @@ def _remedy(
     number = 0 if stream is None else partitions.get(stream.source.topic_of_events, 0)
     if reason == Reason.WRONG_PARTITION and stream is not None and number:
         # Keys may be where a partitioner puts them and not be the users.
-        find = user_in(stream.source)
+        find = UserFinder(stream.source).read
         found = ((find(one.value, Envelope(one.key)), one.partition) for one in letters)
         if users := [(user, partition) for user, partition in found if user]:
             return explained(written(users, number), stream.source.partitioner)

@@ -19,7 +19,7 @@ from eventveil.decoding import kernel
 from eventveil.decoding.bulk import BulkReader, Kind, are_some, lengths_of, packed_in, picked
 from eventveil.decoding.packing import Header, PackedHeaders, PackedRecords, partitions_of
 from eventveil.decoding.places import Envelope
-from eventveil.decoding.rules import Rejection, UserFinder, parse, weigh
+from eventveil.decoding.rules import UserFinder
 from eventveil.model import fields
 from eventveil.model.errors import StateRefused
 from eventveil.model.partitioners import murmur2_partition
@@ -101,7 +101,7 @@ class Passing:
     """
 
     def __init__(self, source: Source, here: int, partitions: int, *, own_times: bool) -> None:
-        self._topic, self._format, self._own_times = source.topic, source.format, own_times
+        self._topic, self._own_times = source.topic, own_times
         self._here, self._partitions = here, partitions
         # The topic of events may have got more partitions than there are to go to.
         self._without_user = here % partitions
@@ -206,10 +206,7 @@ class Passing:
         return Outgoing(self._topic, value, user, partition, (*headers, *own))
 
     def _user(self, value: bytes | None, envelope: Envelope, schemas: Schemas) -> bytes | None:
-        read = parse(value, LARGEST_REKEYED, self._format, schemas) if self._find_user.reads_value else None
-        document = weigh(value, LARGEST_REKEYED) if read is None else read
-        user = document if isinstance(document, Rejection) else self._find_user(document, envelope)
-        return None if isinstance(user, Rejection) else user
+        return self._find_user.read(value, envelope, schemas, LARGEST_REKEYED)
 
 
 def _size_of(headers: Headers | None) -> int:

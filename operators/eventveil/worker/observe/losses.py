@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from eventveil.counting.remedies import remedy
-from eventveil.counting.written import explained, user_in, written
+from eventveil.counting.written import explained, written
 from eventveil.decoding.places import Envelope
-from eventveil.decoding.rules import Reason
+from eventveil.decoding.rules import Reason, UserFinder
 from eventveil.model.records import Outgoing
 from eventveil.model.topology import Stream, Topology
 
@@ -32,7 +32,7 @@ class Losses:
         self._streams = {stream.name: stream for stream in topology.all_streams}
         self._clock = clock
         self._outcomes: dict[str, Counter[str]] = {}
-        self._find = {one.name: user_in(one.source) for one in topology.streams}
+        self._find = {one.name: UserFinder(one.source).read for one in topology.streams}
         self._users: dict[str, dict[tuple[bytes, int], None]] = {}
         self._told: dict[str, float] = {}
 
