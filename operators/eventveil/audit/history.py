@@ -14,6 +14,7 @@ import orjson
 
 from eventveil.formats.change import Change, ChangeLimit, Options, Terms, change_limits
 from eventveil.model.errors import StateRefused
+from eventveil.privacy import gaussian
 from eventveil.privacy.ledger import Bridge
 from eventveil.topology.scalars import exact_number
 
@@ -80,13 +81,8 @@ class History:
         epsilon = exact_number(fields["epsilon"])
         if epsilon is None:
             raise ValueError(f"epsilon {fields['epsilon']!r:.40}")
-        told = fields.get("delta")
         terms = Terms(
-            fields["mechanism"],
-            epsilon,
-            fields["window"],
-            fields["units"],
-            None if told is None else exact_number(told),
+            fields["mechanism"], epsilon, fields["window"], fields["units"], _delta_of(fields, epsilon)
         )
         self._noise = {name: fields[name] for name in ("noise", "delta") if name in fields}
         if not self.generations:
@@ -123,3 +119,12 @@ class History:
             for spend in islice(self._spends, begin, end):
                 yield limit.cost(spend, terms)
             begin = max(begin, end)
+
+
+def _delta_of(fields: Mapping[str, Any], epsilon: Fraction) -> Fraction | None:
+    """That of Gaussian noise, None for Laplace noise. Raises ValueError if no Gaussian noise has both."""
+    if "delta" not in fields:
+        return None
+    delta = exact_number(fields["delta"]) or Fraction(0)
+    gaussian.mu_squared(epsilon, delta)
+    return delta

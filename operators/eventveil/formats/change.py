@@ -152,8 +152,10 @@ class ChangeLimit(NamedTuple):
 
     @property
     def most(self) -> Fraction:
-        """What a window may cost."""
-        return self.epsilon if self.delta is None else gaussian.mu_squared(self.epsilon, self.delta)
+        """What a window may cost. Of an epsilon beyond all that Gaussian noise has, the largest counts."""
+        if self.delta is None:
+            return self.epsilon
+        return gaussian.mu_squared(min(self.epsilon, Fraction(gaussian.LARGEST_EPSILON)), self.delta)
 
     def cost(self, spend: int, terms: Terms) -> Fraction:
         """What a timestamp cost that has spent ``spend`` units under ``terms``, which the limit knows of."""

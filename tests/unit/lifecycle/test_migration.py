@@ -672,6 +672,25 @@ def test_the_audit_prices_pure_epsilon_by_itself(
     assert (limit.cost(before.units, before) + limit.cost(left, after) > limit.most) is caught
 
 
+@pytest.mark.parametrize("delta", ["0", "much", "1/2", 7])
+def test_an_entry_with_a_delta_that_no_noise_has_stops_a_migration(delta: object) -> None:
+    life = Lifetime(**terms(), options=GAUSSIAN)
+    life.release(2)
+    life.ledger[-1] = orjson.dumps({**orjson.loads(life.ledger[-1]), "delta": delta})
+    with pytest.raises(StateRefused, match="the ledger of stream visits cannot be continued"):
+        _ = life.history
+
+
+def test_an_epsilon_that_no_gaussian_noise_has_is_left_behind() -> None:
+    life = Lifetime(**terms("uniform", Fraction(5000), 3))
+    life.release(4)
+    life.change(**terms(), options=MORE)
+    life.release(4)
+    fresh = [orjson.loads(record)["fresh"] for record in life.sink[4:]]
+    assert fresh == [False, False, True, True]
+    assert [report.findings for report in life.audit()] == [()]
+
+
 def test_gaussian_noise_does_not_become_laplace_noise_again() -> None:
     before, after = (
         Lifetime(**terms(), options=options).checkpoint.manifest.fields for options in (GAUSSIAN, {})
