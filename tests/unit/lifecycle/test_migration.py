@@ -583,7 +583,6 @@ MORE: dict[str, Any] = {"noise": "gaussian", "delta": DELTA}
 NORMAL_KINDS = [kind for kind in W_EVENT_KINDS if "noise" in KINDS[kind].options]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("old", "new"), list(product(W_EVENT_KINDS, NORMAL_KINDS)))
 @pytest.mark.parametrize("windows", [(3, 3), (2, 5), (5, 2)], ids=str)
 @pytest.mark.parametrize("epsilons", [(ONE, ONE), (THIRD, TWO)], ids=str)
