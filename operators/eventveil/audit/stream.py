@@ -268,7 +268,8 @@ class StreamAudit:
     def begins(self, change: Change, found: Found) -> None:
         """Take note that a reset, which was found in the ledger, begins this generation."""
         self._instance = change.instance
-        if change.after != self._terms:
+        # A reset changes no option, and its record says nothing of delta.
+        if change.after._replace(delta=self._terms.delta) != self._terms:
             self._flag("I7", change.start, found, "the generation begins under different terms than it says")
 
     def ends(self, change: Change, found: Found) -> None:

@@ -680,6 +680,54 @@ def test_an_entry_with_a_delta_that_no_noise_has_stops_a_migration(delta: object
         _ = life.history
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_any_history_of_changes_sinks_and_generations_keeps_its_promise_and_audits_clean(seed: int) -> None:
+    choice = random.Random(seed)
+    normal = choice.random() < 0.3
+
+    def settings_() -> dict[str, Any]:
+        kind = choice.choice(NORMAL_KINDS if normal else W_EVENT_KINDS)
+        epsilon = choice.choice([ONE, TWO, THIRD, Fraction(1, 50)])
+        delta = choice.choice([DELTA, Fraction(1, 10**9), Fraction(1, 10**5)])
+        return {
+            **terms(kind, epsilon, choice.randint(1, 7)),
+            "options": {"noise": "gaussian", "delta": delta} if normal else {},
+        }
+
+    life, generations = Lifetime(**settings_()), [0]
+    life.decisions = iter(lambda: choice.random() < 0.6, None)
+    for _ in range(choice.randint(3, 10)):
+        match choice.choice(["release", "release", "terms", "terms", "sink", "reset"]):
+            case "release":
+                life.release(choice.randint(0, 6))
+            case "terms":
+                normal = normal or choice.random() < 0.5
+                life.change(**settings_())
+            case "sink":
+                life.change(sink_id=f"sink-{choice.random()}")
+            case "reset" if life.checkpoint.state.next > FIRST:
+                life.reset(FIRST)
+                generations.append(len(life.ledger))
+    life.release(choice.randint(3, 12))
+    for begin, end in zip(generations, [*generations[1:], len(life.ledger)], strict=True):
+        check_promise(life.ledger[begin:end])
+    assert [finding for report in life.audit() for finding in report.findings] == []
+
+
+def test_generations_with_gaussian_noise_are_audited_each_by_itself() -> None:
+    life = Lifetime(**terms())
+    life.release(4)
+    life.change(options=MORE)
+    life.release(4)
+    life.reset()
+    life.release(3)
+    life.change(options={**MORE, "delta": Fraction(1, 10**9)})
+    life.release(3)
+    first, second = life.audit()
+    assert first.findings == second.findings == ()
+    assert (first.delta, second.delta) == (DELTA, Fraction(1, 10**9))
+
+
 def test_an_epsilon_that_no_gaussian_noise_has_is_left_behind() -> None:
     life = Lifetime(**terms("uniform", Fraction(5000), 3))
     life.release(4)
