@@ -18,6 +18,9 @@ from eventveil.privacy import gaussian
 from eventveil.privacy.ledger import Bridge
 from eventveil.topology.scalars import exact_number
 
+#: What a state can hold; more is never spent in one window.
+_MOST_UNITS = 2**62
+
 
 @dataclass(slots=True)
 class History:
@@ -37,6 +40,13 @@ class History:
     _terms: list[tuple[int, Terms]] = field(default_factory=list)
     #: What decides about the noise now.
     _noise: Options = field(default_factory=dict)
+
+    @property
+    def lives(self) -> list[list[Terms]]:
+        """The terms that each generation has released under, the newest last: others have cost nothing."""
+        if self.generations and not self._spends:
+            return [*self.generations[:-1], []]
+        return self.generations
 
     @property
     def next(self) -> int:
@@ -62,6 +72,7 @@ class History:
     def _change(self, change: Change) -> None:
         if change.kind == "reset":
             self.ended += [self.next] if self.generations else []
+            self.generations = self.lives
             self.generations.append([change.after])
             self.changes.clear()
             self._terms.clear()
@@ -88,6 +99,9 @@ class History:
         if not self.generations:
             self.generations.append([terms])
             self.first = fields["timestamp"]
+        if not self._spends:
+            # Under terms that came before nothing was released, and only releases tell what their noise is.
+            self.generations[-1] = [terms]
         if fields["timestamp"] != self.next:
             raise ValueError(f"timestamp {fields['timestamp']}, where {self.next} was due")
         if not self._terms or self._terms[-1][1] != terms:
@@ -108,8 +122,10 @@ class History:
         if limit.delta is not None and after.delta is None:
             raise ValueError("units of pure epsilon have no fixed price in terms of mu squared")
         unit = limit.cost(1, after)
-        past = [ceil(cost / unit) for cost in self._last(limit)]
-        return Bridge(window=limit.window, units=floor(limit.most / unit), past=past, left=left)
+        units = min(floor(limit.most / unit), _MOST_UNITS)
+        # More than the limit is as good as just above it: nothing can be spent beside either.
+        past = [min(ceil(cost / unit), units + 1) for cost in self._last(limit)]
+        return Bridge(window=limit.window, units=units, past=past, left=left)
 
     def _last(self, limit: ChangeLimit) -> Iterable[Fraction]:
         """What the last timestamps cost that a window across the change may hold, the oldest first."""

@@ -124,7 +124,8 @@ class Entry:
             version = fields.get("eventveil")
         except (KeyError, TypeError, ValueError):
             return None
-        sound = all(type(number) is int and 0 <= number < 2**63 for number in numbers) and numbers[0] >= 1
+        # Two of them are added up.
+        sound = all(type(number) is int and 0 <= number < 2**62 for number in numbers) and numbers[0] >= 1
         sound = sound and {*map(type, (fresh, exhausted, forfeited))} == {bool} and type(instance) is str
         if not sound or len(digest) != DIGEST_BYTES or not ("eventveil" not in fields or is_version(version)):
             return None

@@ -289,6 +289,8 @@ class StreamAudit:
         options = change.options(self._options, "old")
         if (change.before, options) != (self._terms, self._options):
             self._flag("I7", change.start, found, "the change is one of terms that did not hold")
+        if not change.restarts and change.after != change.before:
+            self._flag("I7", change.start, found, "the terms change, and no field tells of it")
         self._check_allowed(change, found)
         self._changes.append(change)
         self._windows_before += self._windows if change.restarts else 0

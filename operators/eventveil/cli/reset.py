@@ -70,9 +70,10 @@ def _reset(topology: Topology, plan: StreamPlan, start: int | None, *, apply: bo
     histories = {**read_histories(topology, cluster, {}), plan.name: history}
     check_cap(topology, histories, start_of(plan.stream.timeline, begins), plan.name)
     step = migrator.reset(start, time.time_ns() // 1_000_000, apply=apply)
-    lives = [*history.generations, [step.after]]
-    total = sum((max(one.epsilon for one in terms) for terms in lives), Fraction(0))
-    delta = sum((max(one.delta or Fraction(0) for one in terms) for terms in lives), Fraction(0))
+    lives = [*history.lives, [step.after]]
+    zero = Fraction(0)
+    total = sum((max((one.epsilon for one in terms), default=zero) for terms in lives), zero)
+    delta = sum((max((one.delta or zero for one in terms), default=zero) for terms in lives), zero)
     click.echo(
         f"{plan.name}: generation {len(lives)} {'begins' if apply else 'would begin'} at timestamp "
         f"{step.start}, into {plan.stream.sink.topic}"

@@ -139,9 +139,9 @@ class ChangeLimit(NamedTuple):
     delta: Fraction | None = None
 
     @classmethod
-    def between(cls, start: int, before: Terms, after: Terms, *others: Terms) -> ChangeLimit:
-        """The larger width, within the larger epsilon, at the largest delta; ``others`` are met as well."""
-        deltas = [one.delta for one in (before, after, *others) if one.delta is not None]
+    def between(cls, start: int, before: Terms, after: Terms) -> ChangeLimit:
+        """The larger width, within the larger epsilon, at the larger delta."""
+        deltas = [one.delta for one in (before, after) if one.delta is not None]
         window, epsilon = max(before.window, after.window), max(before.epsilon, after.epsilon)
         return cls(start, window, epsilon, max(deltas, default=None))
 
@@ -184,11 +184,17 @@ def change_limits(changes: Iterable[Change], first: int) -> list[ChangeLimit]:
 def _limit(
     start: int, before: Terms, after: Terms, regimes: Iterable[tuple[int, float, Terms]]
 ) -> ChangeLimit:
-    """The limit of a change; ``regimes`` are all terms of the life, with begin and end."""
+    """The limit of a change; ``regimes`` are all terms of the life, with begin and end.
+
+    If both terms are of Laplace noise, and Gaussian noise came within a window of them, the delta is that of
+    the latter.
+    """
     limit = ChangeLimit.between(start, before, after)
+    if limit.delta is not None:
+        return limit
     reaches_from = start - limit.window + 1
-    met = (terms for begin, end, terms in regimes if begin < limit.until and end > reaches_from)
-    return ChangeLimit.between(start, before, after, *met)
+    met = [terms for begin, end, terms in regimes if begin < limit.until and end > reaches_from]
+    return limit._replace(delta=max((one.delta for one in met if one.delta is not None), default=None))
 
 
 def _with_delta(terms: Terms, options: Options) -> Terms:

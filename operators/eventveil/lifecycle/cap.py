@@ -33,6 +33,9 @@ from eventveil.model.errors import StateRefused
 from eventveil.model.timeline import start_of
 from eventveil.model.topology import Level, Stream, Topology
 
+#: Epsilon over delta.
+_WELL_ABOVE = 100
+
 
 def check_cap(
     topology: Topology, histories: Mapping[str, History], since: int, again: str | None = None
@@ -55,31 +58,38 @@ def check_cap(
             for cost in _earlier(stream, history, total.span, since, ends=stream.name == again)
         )
         now = tuple(
-            cost if history is None else _across(cost, stream, history, total.span, since)
+            one
             for cost, stream, history in known
+            for one in ([cost] if history is None else _across(cost, stream, history, total.span, since))
         )
         for costs in {total.costs, now} if earlier else {now} - {total.costs}:
             _check(replace(total, costs=costs), replace(total, costs=earlier), again)
 
 
-def _across(cost: Cost, stream: Stream, history: History, span: int, since: int) -> Cost:
-    """What a stream costs at most over a span that also meets timestamps from before Gaussian noise.
+def _across(cost: Cost, stream: Stream, history: History, span: int, since: int) -> Iterator[Cost]:
+    """What a stream costs at most over a span that may also meet timestamps from before Gaussian noise.
 
     Some of its windows are of pure epsilon then. With mu squared of the others these can cost more than all
-    windows do under either terms, but no more than all of them under pure epsilon, the larger one.
+    windows do under either terms, but no more than all of them under pure epsilon, the larger one: n times
+    mu squared have at most n times the epsilon where that is well above delta. Elsewhere both are added.
     """
-    if cost.normal is None or not history.generations:
-        return cost
+    terms = history.lives[-1] if history.lives else []
+    pure = [one for one in terms if one.delta is None]
+    if cost.normal is None or not pure:
+        yield cost
+        return
     ends = [change.start for change in history.changes if change.before.delta is None]
-    pure = [one for one in history.generations[-1] if one.delta is None]
-    if history.generations[-1][-1].delta is None:
+    if terms[-1].delta is None:
         ends.append(history.next)
-    if not pure or start_of(stream.timeline, max(ends)) + span <= since:
-        return cost
+    if start_of(stream.timeline, max(ends)) + span <= since:
+        yield cost
+        return
     window = min(stream.mechanism.window, *(one.window for one in pure))
     epsilon = max(cost.normal.epsilon, *(one.epsilon for one in pure))
     windows = periods(cost.level, cost.timestamps, window)
-    return replace(cost, windows=windows, epsilon=windows * epsilon, normal=None, delta=cost.normal.delta)
+    yield replace(cost, windows=windows, epsilon=windows * epsilon, normal=None, delta=cost.normal.delta)
+    if epsilon < _WELL_ABOVE * cost.normal.delta:
+        yield cost
 
 
 def _check(total: Total, earlier: Total, again: str | None) -> None:
@@ -112,7 +122,7 @@ def _earlier(stream: Stream, history: History, span: int, since: int, *, ends: b
     One that went over to Gaussian noise counts with the dearest terms before and with the dearest after that.
     """
     over = [*history.ended, history.next] if ends else history.ended
-    for generation, (terms, end) in enumerate(zip(history.generations, over, strict=False), 1):
+    for generation, (terms, end) in enumerate(zip(history.lives, over, strict=False), 1):
         if start_of(stream.timeline, end) + span > since:
             pure = [one for one in terms if one.delta is None]
             for part in (pure, _widened([one for one in terms if one.delta is not None])):

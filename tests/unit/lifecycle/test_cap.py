@@ -181,3 +181,33 @@ def test_a_generation_that_changed_its_noise_counts_with_both_parts() -> None:
     check(Budget(both, SPAN), life, since=since, again=None)
     with pytest.raises(StateRefused, match="earlier generations"):
         check(Budget(both - Fraction(1, 100), SPAN), life, since=since, again=None)
+
+
+def test_terms_that_nothing_was_released_under_cost_nothing_and_hide_no_delta() -> None:
+    """A change before the first release says nothing of the noise; the first release does."""
+    life = Lifetime(**terms("uniform", ONE, 3), **GAUSSIAN)
+    life.change(**terms("uniform", ONE, 4))
+    check(Budget(Fraction(9), SPAN, delta=DELTA), life, again=None)
+    life.release(3)
+    assert life.history.lives == [[life.checkpoint.terms]]
+    check(Budget(Fraction(9), SPAN, delta=2 * DELTA), life)
+    with pytest.raises(StateRefused, match="have delta 1e-06"):
+        check(Budget(Fraction(9), SPAN, delta=DELTA), life)
+    check(Budget(gaussian.epsilon(gaussian.mu_squared(ONE, DELTA), DELTA), SPAN), life, again=None)
+    life.reset()
+    life.reset()
+    assert life.history.lives[1:] == [[], []]
+
+
+def test_where_epsilon_is_as_small_as_delta_laplace_and_gaussian_noise_are_added() -> None:
+    """There n times mu squared have more than n times the epsilon."""
+    small = Fraction(1, 10_000)
+    life = Lifetime(**terms("uniform", small, 1))
+    life.release(3)
+    life.change(options={"noise": "gaussian", "delta": small})
+    life.release(1)
+    now = start_of(life.stream.timeline, life.history.next)
+    both = 3 * small + gaussian.epsilon(3 * gaussian.mu_squared(small, small), small)
+    check(Budget(both, SPAN), life, since=now, again=None)
+    with pytest.raises(StateRefused, match="may still meet Laplace noise"):
+        check(Budget(both * Fraction(999, 1000), SPAN), life, since=now, again=None)

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eventveil.counting.boundaries import Boundary
-from eventveil.formats.change import Change, ChangeLimit, Difference, Terms
+from eventveil.formats.change import Change, ChangeLimit, Difference, Terms, change_limits
 from eventveil.formats.release import decided
 from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.lifecycle.migration import check_reset, check_sound
@@ -712,6 +712,44 @@ def test_any_history_of_changes_sinks_and_generations_keeps_its_promise_and_audi
     for begin, end in zip(generations, [*generations[1:], len(life.ledger)], strict=True):
         check_promise(life.ledger[begin:end])
     assert [finding for report in life.audit() for finding in report.findings] == []
+
+
+def test_a_past_that_is_far_above_the_limit_fits_into_a_state() -> None:
+    """In units of a tiny mu squared: more than the limit is as good as just above it."""
+    life = Lifetime(**terms("uniform", Fraction(1000), 3))
+    life.release(4)
+    tiny = {"noise": "gaussian", "delta": Fraction(1, 10**9)}
+    life.change(**terms("uniform", Fraction(1, 10**6), 3), options=tiny)
+    life.release(4)
+    assert [orjson.loads(record)["fresh"] for record in life.sink[-2:]] == [True, True]
+    assert [report.findings for report in life.audit()] == [()]
+
+
+def test_a_limit_has_the_larger_delta_of_the_terms_before_and_after_and_no_other() -> None:
+    """What `migrate` says is what holds, also where an earlier delta is still within a window."""
+    life = Lifetime(**terms(window=6), options={**MORE, "delta": Fraction(1, 10**5)})
+    life.release(6)
+    for delta in (DELTA, Fraction(1, 10**9)):
+        life.change(options={**MORE, "delta": delta})
+        life.release(2)
+    first, second = change_limits(life.history.changes, life.history.first)
+    assert (first.delta, second.delta) == (Fraction(1, 10**5), DELTA)
+    assert [report.findings for report in life.audit()] == [()]
+
+
+def test_the_audit_finds_terms_that_change_beside_the_sink() -> None:
+    """Else their windows would not be added up across the change."""
+    life = Lifetime(**terms())
+    life.release(4)
+    manifest, before = life.checkpoint.manifest, life.checkpoint.terms
+    life.ledger.append(
+        Change(
+            "visits", "migration", FIRST + 4, {"sink.topic": Difference("a", "b")},
+            before, before._replace(window=10), manifest.instance, manifest.instance,
+        ).encode()
+    )  # fmt: skip
+    told = [str(finding) for report in life.audit() for finding in report.findings]
+    assert any("the terms change, and no field tells of it" in one for one in told), told
 
 
 def test_generations_with_gaussian_noise_are_audited_each_by_itself() -> None:
