@@ -49,6 +49,12 @@ class History:
         return self.generations
 
     @property
+    def regimes(self) -> list[tuple[Terms, int]]:
+        """The terms that the newest generation has released under, each with the timestamp after its last."""
+        ends = [*(index for index, _ in self._terms[1:]), len(self._spends)]
+        return [(terms, self.first + end) for (_, terms), end in zip(self._terms, ends, strict=False)]
+
+    @property
     def next(self) -> int:
         """The timestamp after the last one; 0 if there is none."""
         return self.first + len(self._spends)

@@ -11,7 +11,7 @@ import click
 from eventveil.cli.loading import load_or_exit
 from eventveil.cli.words import exit_on_error
 from eventveil.describe.guarantee import number
-from eventveil.formats.change import SAME_INSTANCE, ChangeLimit, Difference, Terms
+from eventveil.formats.change import Difference, Terms
 from eventveil.kafka.cluster import Cluster
 from eventveil.kinds.registry import kind_of, merged_streams, plan_readings, plan_streams
 from eventveil.lifecycle.apply import Step, StreamMigrator, pan_private_manifest, read_histories
@@ -241,9 +241,9 @@ def _show(step: Step, *, apply: bool) -> None:
         f"{step.stream}: {'continues' if apply else 'would continue'} from timestamp {step.start} with"
     )
     _show_differences(step.differences)
-    if all(name.startswith(SAME_INSTANCE) for name in step.differences):
+    limit = step.limit
+    if limit is None:
         return
-    limit = ChangeLimit.between(step.start, step.before, step.after)
     click.echo(
         f"  windows of {limit.window} timestamps across the change stay within epsilon "
         f"{number(limit.epsilon)}{delta_words(limit.delta)}: what they cannot pay is repeated"

@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from eventveil.audit.history import History
-from eventveil.formats.change import Difference, Terms
+from eventveil.formats.change import ChangeLimit, Difference, Terms, change_limits
 from eventveil.formats.release import fields_of
 from eventveil.kafka.barrier import Floors, least_end
 from eventveil.kafka.changelog import FencedTable
@@ -62,13 +62,18 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What was done, or would be: the fields that change, the first timestamp after it, and the terms."""
+    """What was done, or would be: the fields that change, the first timestamp after it, and the terms.
+
+    ``limit`` is that of the windows across the change, of all changes since the last release together; None
+    where there is none.
+    """
 
     stream: str
     start: int
     differences: dict[str, Difference]
     before: Terms
     after: Terms
+    limit: ChangeLimit | None = None
 
 
 def read_history(topology: Topology, name: str, ledger: TopicPartition, floors: Floors) -> History:
@@ -176,12 +181,21 @@ class StreamMigrator:
         if inputs is not None:
             if apply:
                 self.write(inputs.records(checkpoint, target))
-        elif apply:
-            history = self.history()
+            return Step(checkpoint.stream, checkpoint.state.next, differences, checkpoint.terms, target.terms)
+        history = self.history()
+        limits = change_limits([*history.changes, change_of(checkpoint, target)], history.first)
+        if apply:
             for number, entry in enumerate(checkpoint.pending_entries):
                 history.add(entry, f"pending release {number} of stream {checkpoint.stream}")
             self.write(migration(checkpoint, target, history, of_stream(self._plan.stream, SystemNoise())))
-        return Step(checkpoint.stream, checkpoint.state.next, differences, checkpoint.terms, target.terms)
+        return Step(
+            checkpoint.stream,
+            checkpoint.state.next,
+            differences,
+            checkpoint.terms,
+            target.terms,
+            limits[-1] if history.first and limits else None,
+        )
 
     def reset(self, start: int | None, now: int, *, apply: bool) -> Step:
         """Begin a new generation at timestamp ``start``, by default the stream's first.

@@ -57,39 +57,53 @@ def check_cap(
             if history is not None
             for cost in _earlier(stream, history, total.span, since, ends=stream.name == again)
         )
+        # Of a stream that begins again, the generation so far is among the earlier ones.
         now = tuple(
             one
             for cost, stream, history in known
-            for one in ([cost] if history is None else _across(cost, stream, history, total.span, since))
+            for one in (
+                [cost]
+                if history is None or stream.name == again
+                else _across(cost, stream, history, total.span, since)
+            )
         )
         for costs in {total.costs, now} if earlier else {now} - {total.costs}:
             _check(replace(total, costs=costs), replace(total, costs=earlier), again)
 
 
 def _across(cost: Cost, stream: Stream, history: History, span: int, since: int) -> Iterator[Cost]:
-    """What a stream costs at most over a span that may also meet timestamps from before Gaussian noise.
+    """What a stream costs at most over a span that may also meet timestamps from before its present terms.
 
-    Some of its windows are of pure epsilon then. With mu squared of the others these can cost more than all
-    windows do under either terms, but no more than all of them under pure epsilon, the larger one: n times
-    mu squared have at most n times the epsilon where that is well above delta. Elsewhere both are added.
+    With one kind of noise, the dearest of all terms that the span can meet. If it meets both, windows of pure
+    epsilon and mu squared of the others can cost more than all windows do under any of the terms, but no more
+    than all of them under pure epsilon, the largest: n times mu squared have at most n times the epsilon
+    where that is well above delta. Elsewhere both are added.
     """
-    terms = history.lives[-1] if history.lives else []
-    pure = [one for one in terms if one.delta is None]
-    if cost.normal is None or not pure:
+    settings = stream.mechanism
+    now = Terms(settings.kind, settings.epsilon, settings.window, 1, settings.delta)
+    met = {
+        one._replace(units=1) for one, end in history.regimes if start_of(stream.timeline, end) + span > since
+    }
+    if met <= {now}:
         yield cost
         return
-    ends = [change.start for change in history.changes if change.before.delta is None]
-    if terms[-1].delta is None:
-        ends.append(history.next)
-    if start_of(stream.timeline, max(ends)) + span <= since:
-        yield cost
+    pure = [one for one in (*met, now) if one.delta is None]
+    normal = _widened([one for one in (*met, now) if one.delta is not None])
+    dearest = [
+        max((_cost(stream, one, span) for one in part), key=_epsilon_of) for part in (pure, normal) if part
+    ]
+    if len(dearest) == 1:
+        yield max(cost, *dearest, key=_epsilon_of)
         return
-    window = min(stream.mechanism.window, *(one.window for one in pure))
-    epsilon = max(cost.normal.epsilon, *(one.epsilon for one in pure))
-    windows = periods(cost.level, cost.timestamps, window)
-    yield replace(cost, windows=windows, epsilon=windows * epsilon, normal=None, delta=cost.normal.delta)
-    if epsilon < _WELL_ABOVE * cost.normal.delta:
-        yield cost
+    window, epsilon = (min(one.window for one in (*met, now)), max(one.epsilon for one in (*met, now)))
+    windows, delta = periods(cost.level, cost.timestamps, window), normal[0].delta or Fraction(0)
+    yield replace(cost, windows=windows, epsilon=windows * epsilon, normal=None, delta=delta)
+    if epsilon < _WELL_ABOVE * delta:
+        yield dearest[1]
+
+
+def _epsilon_of(cost: Cost) -> Fraction:
+    return cost.epsilon
 
 
 def _check(total: Total, earlier: Total, again: str | None) -> None:
@@ -99,13 +113,14 @@ def _check(total: Total, earlier: Total, again: str | None) -> None:
     give_up = "change nothing" if again is None else "give up the reset"
     if total.cap is not None and whole.epsilon > total.cap:
         before = f"earlier generations ({names}) cost epsilon {number(earlier.epsilon)}"
-        first = f"{before}, with all streams as they are now"
+        first, wait = f"{before}, with all streams as they are now", ""
         if not names:
-            first = f"any {duration_words(total.span)} may still meet Laplace noise, and then cost epsilon"
+            wait = f" (for {duration_words(total.span)} after the change is enough)"
+            first = f"any {duration_words(total.span)} may still meet former terms, and then cost epsilon"
         raise StateRefused(
             place,
             f"{first} {number(whole.epsilon)}, above the cap of {number(total.cap)}",
-            f"Raise budget.epsilon, if it is yours to raise, or {give_up}",
+            f"Raise budget.epsilon, if it is yours to raise{wait}, or {give_up}",
         )
     if total.delta_cap is not None and whole.delta > total.delta_cap:
         raise StateRefused(

@@ -22,13 +22,13 @@ refused. They contain all that W spent: W begins no earlier than they do, as it 
 spent nothing after s. (c) If nothing was spent after the change, W spent what its timestamps before the
 change did; these are fewer than w = w1 and under the terms of (e1, w1), so it is at most e1 by (a).
 
-**With Gaussian noise** what is spent is mu squared, and so is what the claim is about. Let d be the largest
-delta of the terms that hold in some timestamp of the windows in question. If there is one, they spend at most
-what (e, d) allows as mu squared; a timestamp of pure epsilon e_i counts with pi / 2 e_i^2 among them
-(``eventveil.privacy.gaussian``, steps of pure epsilon). So a window that straddles the change is
-(e, d)-private, unless nothing was spent in it after the change. The proof is the same, word for word. Laplace
-noise may become Gaussian noise, but not the other way around: windows across the change would have a delta of
-which the file says nothing.
+**With Gaussian noise** what is spent is mu squared, and so is what the claim is about. Let d be the larger
+delta of both terms; where both are of Laplace noise, and Gaussian noise came within a window of them, the
+largest of its deltas. If there is one, windows spend at most what (e, d) allows as mu squared; a timestamp of
+pure epsilon e_i counts with pi / 2 e_i^2 among them (``eventveil.privacy.gaussian``, steps of pure epsilon).
+So a window that straddles the change is (e, d)-private, unless nothing was spent in it after the change. The
+proof is the same, word for word. Laplace noise may become Gaussian noise, but not the other way around:
+windows across the change would have a delta of which the file says nothing.
 
 The bridge is in the units of the new ledger. Past spends, exact rationals, are rounded up, the limit is
 rounded down, so the sum in exact terms stays within e as well. A stream may change again while a bridge

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from eventveil.cli.migrate import _show, words
-from eventveil.formats.change import Difference, Terms
+from eventveil.formats.change import ChangeLimit, Difference, Terms
 from eventveil.lifecycle.apply import Step
 
 PURE, NORMAL = (
@@ -33,5 +33,6 @@ def test_terms_with_gaussian_noise_are_told_with_their_delta() -> None:
 def test_so_is_the_limit_across_a_change(
     before: Terms, after: Terms, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _show(Step("visits", 7, {"mechanism.window": Difference(24, 48)}, before, after), apply=False)
+    limit = ChangeLimit.between(7, before, after)
+    _show(Step("visits", 7, {"mechanism.window": Difference(24, 48)}, before, after, limit), apply=False)
     assert f"stay within {told}: what they" in capsys.readouterr().out

@@ -154,7 +154,7 @@ def test_while_a_span_meets_laplace_noise_the_savings_of_a_delta_do_not_count() 
     check(Budget(Fraction(6), SPAN), life, since=end, again=None)
     with pytest.raises(
         StateRefused,
-        match=r"any 20 milliseconds may still meet Laplace noise, and then cost epsilon 6, above",
+        match=r"any 20 milliseconds may still meet former terms, and then cost epsilon 6, above",
     ):
         check(Budget(Fraction(59, 10), SPAN), life, since=end + SPAN - 1, again=None)
 
@@ -165,7 +165,7 @@ def test_a_change_to_gaussian_noise_is_held_against_the_cap_before_it_is_made() 
     life.settings |= {**terms("uniform", TWO, 1), **GAUSSIAN}
     now = start_of(life.stream.timeline, life.history.next)
     check(Budget(Fraction(6), SPAN), life, since=now, again=None)
-    with pytest.raises(StateRefused, match="may still meet Laplace noise"):
+    with pytest.raises(StateRefused, match="may still meet former terms"):
         check(Budget(Fraction(4), SPAN), life, since=now, again=None)
 
 
@@ -209,5 +209,37 @@ def test_where_epsilon_is_as_small_as_delta_laplace_and_gaussian_noise_are_added
     now = start_of(life.stream.timeline, life.history.next)
     both = 3 * small + gaussian.epsilon(3 * gaussian.mu_squared(small, small), small)
     check(Budget(both, SPAN), life, since=now, again=None)
-    with pytest.raises(StateRefused, match="may still meet Laplace noise"):
+    with pytest.raises(StateRefused, match="may still meet former terms"):
         check(Budget(both * Fraction(999, 1000), SPAN), life, since=now, again=None)
+
+
+def test_terms_that_were_lowered_count_while_a_span_meets_them() -> None:
+    """Another stream that begins then may not take what was given up just now."""
+    life = Lifetime(**terms("uniform", Fraction(4), 1))
+    life.release(3)
+    life.change(**terms("uniform", ONE, 1))
+    life.release(1)
+    end = start_of(life.stream.timeline, life.history.changes[0].start)
+    other = stream("second", **terms("uniform", Fraction(9), 3))
+    histories = {"visits": life.history}
+
+    def hold(cap: int, since: int) -> None:
+        both = replace(topology(life.stream, other), budget=Budget(Fraction(cap), SPAN))
+        check_cap(both, histories, since)
+
+    hold(12, end + SPAN)
+    hold(21, end)
+    with pytest.raises(StateRefused, match=r"may still meet former terms, and then cost epsilon 21, above"):
+        hold(20, end + SPAN - 1)
+
+
+def test_deltas_and_epsilons_that_were_lowered_count_together() -> None:
+    life = Lifetime(**terms("uniform", TWO, 1), **GAUSSIAN)
+    life.release(3)
+    life.change(**terms("uniform", ONE, 1), options={"noise": "gaussian", "delta": Fraction(1, 10**9)})
+    life.release(1)
+    now = start_of(life.stream.timeline, life.history.next)
+    former = gaussian.epsilon(3 * gaussian.mu_squared(TWO, DELTA), DELTA)
+    check(Budget(former, SPAN), life, since=now, again=None)
+    with pytest.raises(StateRefused, match="may still meet former terms"):
+        check(Budget(former * Fraction(99, 100), SPAN), life, since=now, again=None)
