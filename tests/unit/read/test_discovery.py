@@ -88,7 +88,7 @@ def test_the_page_of_a_worker_shows_forgotten_columns_by_their_names():
     recent = Recent(one)
     for at, value in enumerate(FORGOTTEN[:5]):
         recent.take(value, f"offset {at}")
-    text = page(topology(one), {"views": recent.seen()}, "", (), 0)
+    text = page(topology(one), {"views": recent.seen()}, "", (), {}, 0)
     assert all(f"<b>{name}</b>" in text for name in ("other", "a", "b"))
     last = text[text.index("<h3>Timestamp 5") :]
     assert last.index(">51<") < last.index("</table>")
@@ -120,7 +120,7 @@ def test_the_page_of_a_worker_shows_columns_from_when_they_were_found():
         recent.take(value, f"offset {at}")
     seen = recent.seen()
     assert not seen.unread
-    text = page(topology(one), {"views": seen}, "", (), 0)
+    text = page(topology(one), {"views": seen}, "", (), {}, 0)
     assert "not released" in text
     assert all(f"<b>{name}</b>" in text for name in ("other", "a", "b"))
 
@@ -140,7 +140,7 @@ def test_status_adds_what_every_window_pays_for_finding_columns():
     assert status.fields()["remaining"] == pytest.approx(0.45)
     recent = Recent(one)
     recent.take(last, "here")
-    text = page(topology(one), {"views": recent.seen()}, "", (), 0)
+    text = page(topology(one), {"views": recent.seen()}, "", (), {}, 0)
     assert "0.55 of 1<" in text
     assert "of epsilon at delta 1e-09 spent in the window" in text
     before = status_of(one, {}, 0)

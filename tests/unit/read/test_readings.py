@@ -70,11 +70,11 @@ def test_the_newest_readings_are_kept_and_what_is_none_is_told() -> None:
 
 def test_the_page_shows_the_newest_readings_of_a_stream_of_values() -> None:
     kept = kept_of(MINUTES)
-    waits = page(BOTH, {"minutes": kept.seen()}, "", (), 0)
+    waits = page(BOTH, {"minutes": kept.seen()}, "", (), {}, 0)
     assert "Waits for its first reading" in waits
     for position, reading in enumerate((None, 681, 682)):
         kept.take(record(position, reading), "here")
-    text = page(BOTH, {"minutes": kept.seen()}, "", (), 0)
+    text = page(BOTH, {"minutes": kept.seen()}, "", (), {}, 0)
     assert '<a href="#s1">views</a>' in text
     assert '<h2 id="s2">minutes</h2>' in text
     assert "epsilon of each value (tops)" in text
