@@ -12,9 +12,8 @@ from typing import Any
 
 import orjson
 
-from eventveil.formats.change import Change, ChangeLimit, Options, Terms, change_limits
+from eventveil.formats.change import Change, ChangeLimit, Options, Terms, change_limits, with_delta
 from eventveil.model.errors import StateRefused
-from eventveil.privacy import gaussian
 from eventveil.privacy.ledger import Bridge
 from eventveil.topology.scalars import exact_number
 
@@ -98,9 +97,7 @@ class History:
         epsilon = exact_number(fields["epsilon"])
         if epsilon is None:
             raise ValueError(f"epsilon {fields['epsilon']!r:.40}")
-        terms = Terms(
-            fields["mechanism"], epsilon, fields["window"], fields["units"], _delta_of(fields, epsilon)
-        )
+        terms = with_delta(Terms(fields["mechanism"], epsilon, fields["window"], fields["units"]), fields)
         self._noise = {name: fields[name] for name in ("noise", "delta") if name in fields}
         if not self.generations:
             self.generations.append([terms])
@@ -113,6 +110,14 @@ class History:
         if not self._terms or self._terms[-1][1] != terms:
             self._terms.append((len(self._spends), terms))
         self._spends.append(fields["spent"]["test"] + fields["spent"]["publish"])
+
+    def limit(self, change: Change) -> ChangeLimit | None:
+        """The limit of windows across ``change``, which comes next, and all others since the last release.
+
+        None if it does not change terms, or if nothing was released before it.
+        """
+        limits = change_limits([*self.changes, change], self.first)
+        return limits[-1] if change.restarts and self.next and limits else None
 
     def bridges(self, change: Change) -> list[Bridge]:
         """The limits that a ledger begins under after ``change``, which comes next.
@@ -136,17 +141,7 @@ class History:
     def _last(self, limit: ChangeLimit) -> Iterable[Fraction]:
         """What the last timestamps cost that a window across the change may hold, the oldest first."""
         begin = max(0, len(self._spends) - limit.window + 1)
-        ends = [index for index, _ in self._terms[1:]] + [len(self._spends)]
-        for (_, terms), end in zip(self._terms, ends, strict=True):
-            for spend in islice(self._spends, begin, end):
+        for terms, end in self.regimes:
+            for spend in islice(self._spends, begin, end - self.first):
                 yield limit.cost(spend, terms)
-            begin = max(begin, end)
-
-
-def _delta_of(fields: Mapping[str, Any], epsilon: Fraction) -> Fraction | None:
-    """That of Gaussian noise, None for Laplace noise. Raises ValueError if no Gaussian noise has both."""
-    if "delta" not in fields:
-        return None
-    delta = exact_number(fields["delta"]) or Fraction(0)
-    gaussian.mu_squared(epsilon, delta)
-    return delta
+            begin = max(begin, end - self.first)

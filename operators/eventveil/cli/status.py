@@ -138,5 +138,5 @@ def lines(one: Status) -> Iterator[str]:
         yield f"  next      timestamp {one.following}, due at {format_rfc3339(one.due)}{overdue}"
     if one.last is None:
         return
-    yield f"  budget    {one.spent:.4g} of {one.promise} spent {one.spent_in}"
+    yield f"  budget    {one.spent:.4g} of {one.promise} spent {one.spent_in()}"
     yield f"  health    {one.health} (looked at {count(one.releases, 'release')})"

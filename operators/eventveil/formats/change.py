@@ -87,8 +87,8 @@ class Change:
 
         Raises ValueError if epsilon and delta cannot be those of Gaussian noise.
         """
-        before = _with_delta(self.before, self.options(others, "old"))
-        return replace(self, before=before, after=_with_delta(self.after, self.options(others, "new")))
+        before = with_delta(self.before, self.options(others, "old"))
+        return replace(self, before=before, after=with_delta(self.after, self.options(others, "new")))
 
     def options(self, others: Options, side: Literal["old", "new"]) -> Options:
         """The mechanism's options before or after it; what it does not tell is as in ``others``."""
@@ -197,8 +197,11 @@ def _limit(
     return limit._replace(delta=max((one.delta for one in met if one.delta is not None), default=None))
 
 
-def _with_delta(terms: Terms, options: Options) -> Terms:
-    """Terms with the delta of Gaussian noise, where options have it; other kinds mean another delta."""
+def with_delta(terms: Terms, options: Options) -> Terms:
+    """Terms with the delta of Gaussian noise, where options have it; other kinds mean another delta.
+
+    ``options`` may be a release's or an entry's. Raises ValueError if no Gaussian noise has both.
+    """
     if options.get("noise") != "gaussian":
         return terms._replace(delta=None)
     delta = exact_number(str(options.get("delta")))

@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from eventveil.audit.history import History
-from eventveil.formats.change import ChangeLimit, Difference, Terms, change_limits
+from eventveil.formats.change import ChangeLimit, Difference, Terms
 from eventveil.formats.release import fields_of
 from eventveil.kafka.barrier import Floors, least_end
 from eventveil.kafka.changelog import FencedTable
@@ -178,23 +178,19 @@ class StreamMigrator:
             differences = check_inputs(checkpoint, {**differences, **inputs.differences}, accepts_loss=lost)
         if expected is not None:
             settled(checkpoint.stream, expected.differences, differences)
-        if inputs is not None:
+        limit = None
+        if inputs is None:
+            history = self.history()
+            limit = history.limit(change_of(checkpoint, target))
             if apply:
-                self.write(inputs.records(checkpoint, target))
-            return Step(checkpoint.stream, checkpoint.state.next, differences, checkpoint.terms, target.terms)
-        history = self.history()
-        limits = change_limits([*history.changes, change_of(checkpoint, target)], history.first)
-        if apply:
-            for number, entry in enumerate(checkpoint.pending_entries):
-                history.add(entry, f"pending release {number} of stream {checkpoint.stream}")
-            self.write(migration(checkpoint, target, history, of_stream(self._plan.stream, SystemNoise())))
+                for number, entry in enumerate(checkpoint.pending_entries):
+                    history.add(entry, f"pending release {number} of stream {checkpoint.stream}")
+                made = of_stream(self._plan.stream, SystemNoise())
+                self.write(migration(checkpoint, target, history, made))
+        elif apply:
+            self.write(inputs.records(checkpoint, target))
         return Step(
-            checkpoint.stream,
-            checkpoint.state.next,
-            differences,
-            checkpoint.terms,
-            target.terms,
-            limits[-1] if history.first and limits else None,
+            checkpoint.stream, checkpoint.state.next, differences, checkpoint.terms, target.terms, limit
         )
 
     def reset(self, start: int | None, now: int, *, apply: bool) -> Step:

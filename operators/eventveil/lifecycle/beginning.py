@@ -179,12 +179,12 @@ class MissingManifest:
             check_neighbours(self._table(*place), raw, one, str(place))
         missing = {place: one for place, one in places.items() if key not in self._table(*place)}
         for place in places.keys() - missing.keys():
-            check_stage(self._table(*place), source, str(place))
+            name = str(place)
+            check_stage(self._table(*place), source, name)
+            if missing:
+                self._check_not_grown(name, ManifestRecord.find(self._table(*place), source.topic, name), raw)
         if not missing:
             return []
-        for place in places.keys() - missing.keys():
-            name = f"{place[0]}, partition {place[1]}"
-            self._check_not_grown(name, ManifestRecord.find(self._table(*place), source.topic, name), raw)
         self._check_unfilled(source.topic, plans)
         neediest = min(plans, key=lambda plan: earliest_append(plan, self._first(plan)))
         if source.append_time == "boundary":

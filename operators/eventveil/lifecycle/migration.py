@@ -51,7 +51,7 @@ from typing import Any
 
 from eventveil.audit.history import History
 from eventveil.counting.counter import CounterState
-from eventveil.formats.change import SAME_INSTANCE, Change, Difference, Kind, Terms
+from eventveil.formats.change import SAME_INSTANCE, Change, Difference, Kind, Terms, with_delta
 from eventveil.formats.release import decided
 from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.mechanisms.base import Mechanism
@@ -91,14 +91,10 @@ class Checkpoint:
         """The terms of the life so far."""
         fields = self.manifest.fields
         window = fields["mechanism.window"]
-        delta = fields["mechanism.delta"] if fields.get("mechanism.noise") == "gaussian" else None
-        return Terms(
-            fields["mechanism.kind"],
-            Fraction(fields["mechanism.epsilon"]),
-            window,
-            units_of(window),
-            None if delta is None else Fraction(delta),
+        terms = Terms(
+            fields["mechanism.kind"], Fraction(fields["mechanism.epsilon"]), window, units_of(window)
         )
+        return with_delta(terms, {name: fields.get(f"mechanism.{name}") for name in ("noise", "delta")})
 
     @property
     def pending_entries(self) -> list[bytes]:

@@ -207,7 +207,7 @@ def _tiles(status: Status) -> Iterator[str]:
     )
     window = count(status.window, "timestamp")
     delta = "" if status.delta is None else f" at delta {status.delta:.3g}"
-    spent = status.spent_in.replace("the window,", f"the window of {window};")
+    spent = status.spent_in(f"the window of {window};")
     what = f"of epsilon{delta} spent {spent} ({status.mechanism})"
     yield _tile(f"{status.spent:.4g} of {status.epsilon:g}", what, bar)
 

@@ -17,7 +17,7 @@ from eventveil.read.problems import ReadingError
 from eventveil.read.readings import Reading, reading_of
 from eventveil.read.records import Record, decode
 from eventveil.read.releases import Releases
-from eventveil.read.status import Status, Terms, status_from
+from eventveil.read.status import ReleaseTerms, Status, status_from
 
 #: Releases that are kept; of wide streams as few as have this many counts together.
 LAST, _MOST_COUNTS = 48, 500_000
@@ -67,7 +67,7 @@ class Seen(NamedTuple):
 
     newest: Record | None = None
     totals: tuple[Total, ...] = ()
-    terms: tuple[Terms, ...] = ()
+    terms: tuple[ReleaseTerms, ...] = ()
     rows: tuple[Row, ...] = ()
     unread: str = ""
 
@@ -84,7 +84,7 @@ class Recent:
         self._kept = min(LAST, max(2, _MOST_COUNTS // max(1, stream.most_columns)))
         self._rows: dict[int, Row] = {}
         self._totals: deque[Total] = deque(maxlen=looked_at(stream.mechanism.window))
-        self._terms: deque[Terms] = deque(maxlen=looked_at(stream.mechanism.window))
+        self._terms: deque[ReleaseTerms] = deque(maxlen=looked_at(stream.mechanism.window))
         self._newest: Record | None = None
         self._unread: deque[tuple[int, str]] = deque(maxlen=self._kept)
         self._number = 0
@@ -99,7 +99,7 @@ class Recent:
                     place, f"a release of {newest.stream}", "Each stream has a sink of its own"
                 )
             self._newest = newest
-            self._terms.append(Terms.of(record))
+            self._terms.append(ReleaseTerms.of(newest))
             if (found := total_of(record)) is not None:
                 self._totals.append(found[1])
             if (release := assembled(self._stream, record, place)) is not None:

@@ -29,7 +29,7 @@ WORDS: Mapping[State, str] = {
 }
 
 
-class Terms(msgspec.Struct, frozen=True):
+class ReleaseTerms(msgspec.Struct, frozen=True):
     """What a release says of the terms that it was charged by."""
 
     timestamp: int
@@ -40,27 +40,34 @@ class Terms(msgspec.Struct, frozen=True):
     delta: str | None = None
 
     @classmethod
-    def of(cls, record: bytes) -> Terms:
-        """Those of a release. Raises ValueError if it is none."""
+    def of(cls, record: Record) -> ReleaseTerms:
+        """Those of a release."""
+        return cls(
+            record.timestamp, record.mechanism, record.epsilon, record.window, record.units, record.delta
+        )
+
+    @classmethod
+    def read(cls, record: bytes) -> ReleaseTerms:
+        """Those of a release of which nothing else is wanted. Raises ValueError if it is none."""
         return _TERMS.decode(record)
 
-    def same_as(self, other: Terms) -> bool:
+    def same_as(self, other: ReleaseTerms) -> bool:
         """Whether both releases were charged alike."""
         return msgspec.structs.replace(self, timestamp=other.timestamp) == other
 
 
-_TERMS = msgspec.json.Decoder(Terms)
+_TERMS = msgspec.json.Decoder(ReleaseTerms)
 
 
-def changed_at(terms: Sequence[Terms]) -> int | None:
+def changed_at(terms: Sequence[ReleaseTerms]) -> int | None:
     """The first timestamp under the terms that hold now, if the window that follows reaches back beyond it.
 
     ``terms`` are those of the newest releases, in order. None if these show no change.
     """
-    for before, after in pairwise(reversed(terms)):
-        if not after.same_as(before):
-            reaches = before.timestamp + max(before.window, after.window) - 1
-            return before.timestamp if terms[-1].timestamp + 1 < reaches else None
+    for newer, older in pairwise(reversed(terms)):
+        if not older.same_as(newer):
+            reaches = newer.timestamp + max(newer.window, older.window) - 1
+            return newer.timestamp if terms[-1].timestamp + 1 < reaches else None
     return None
 
 
@@ -96,11 +103,10 @@ class Status:
     expected: int | None = None
     changed: int | None = None
 
-    @property
-    def spent_in(self) -> str:
-        """Over what ``spent`` adds up, and what it leaves, in words."""
+    def spent_in(self, window: str = "the window,") -> str:
+        """Over what ``spent`` adds up, and what it leaves, in words; ``window``: what to call the window."""
         if self.changed is None:
-            return f"in the window, {self.epsilon - self.spent:.4g} left"
+            return f"in {window} {self.epsilon - self.spent:.4g} left"
         return f"since the terms changed at timestamp {self.changed}; what was spent before may leave less"
 
     @property
@@ -152,7 +158,7 @@ def status_of(stream: Stream, records: Mapping[int, bytes], now: int) -> Status:
     if not records:
         return status_from(stream, None, (), (), now)
     last = max(records)
-    terms = [Terms.of(records[one]) for one in sorted(records)]
+    terms = [ReleaseTerms.read(records[one]) for one in sorted(records)]
     totals = [found[1] for one in sorted(records) if (found := total_of(records[one])) is not None]
     newest = decode(records[last], f"{stream.sink.topic}, timestamp {last}")
     return status_from(stream, newest, totals, terms, now)
@@ -162,7 +168,7 @@ def status_from(
     stream: Stream,
     record: Record | None,
     totals: Sequence[Total],
-    terms: Sequence[Terms],
+    terms: Sequence[ReleaseTerms],
     now: int,
     first: int | None = None,
 ) -> Status:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from eventveil.kafka.cluster import Cluster
 from eventveil.model.fields import in_envelope
 from eventveil.model.records import Chunk, TopicPartition
 from eventveil.model.topology import Kafka, Stream, Topology
@@ -84,10 +83,6 @@ class RekeyingInput(TopicInput):
 
     def _pass_on(self, work: Transaction) -> None:
         self._log.append([one for one in work.records if one.topic == self._place.topic])
-
-    def _partitions_of_events(self, cluster: Cluster) -> int:
-        """Those that are read; see ``begin``."""
-        return 0
 
     def chunks(self) -> Iterator[Chunk]:
         """See ``Input.chunks``."""

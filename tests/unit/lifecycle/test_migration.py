@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise, product
 from math import pi
@@ -735,6 +736,23 @@ def test_a_limit_has_the_larger_delta_of_the_terms_before_and_after_and_no_other
     first, second = change_limits(life.history.changes, life.history.first)
     assert (first.delta, second.delta) == (Fraction(1, 10**5), DELTA)
     assert [report.findings for report in life.audit()] == [()]
+
+
+def test_a_change_of_the_sink_has_no_limit_also_after_one_of_terms() -> None:
+    """And changes without a release between them have one together."""
+    life = Lifetime(**terms(window=6))
+    life.release(4)
+    assert life.history.changes == []
+    life.change(**terms(window=6, epsilon=TWO))
+    (terms_,) = life.history.changes
+    sink = replace(terms_, fields={"sink.topic_id": Difference("a", "b")}, before=terms_.after)
+    assert life.history.limit(sink) is None
+    back = replace(terms_, before=terms_.after, after=terms_.before)
+    limit = life.history.limit(back)
+    assert limit is not None
+    assert (limit.start, limit.epsilon) == (FIRST + 4, ONE)
+    fresh = Lifetime(**terms())
+    assert fresh.history.limit(terms_) is None
 
 
 def test_the_audit_finds_terms_that_change_beside_the_sink() -> None:
