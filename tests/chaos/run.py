@@ -23,7 +23,7 @@ _RECOVERIES = 10
 _SUFFERING_SECONDS = 60
 _REST_SECONDS = 60
 #: The reasons for which a worker may stop under these faults; any other is a violation.
-_GOOD_REASONS = ("transaction failed", "no broker of", "KafkaError", "KafkaConnectionError")
+_GOOD_REASONS = ("transaction failed", "no broker of", "KafkaConnectionError")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import NewTopic
 
+from eventveil.kafka.cluster import Cluster
+from eventveil.model.topology import Kafka
 from tests.kafka.topics import create_topic, produce, read
 from tests.worker.application import Application
 
@@ -53,6 +56,13 @@ def test_more_copies_than_brokers_is_told_with_the_setting(application: Applicat
     assert f"created {application.source} " in output
     assert f"created {application.sink} " not in output
     assert "genesis of places" in output
+
+
+def test_a_topic_that_another_created_meanwhile_is_created(application: Application) -> None:
+    create_topic(application.bootstrap, application.sink)
+    cluster = Cluster(Kafka(application.bootstrap))
+    cluster.create([NewTopic(name, 1, 1) for name in (application.sink, application.source)])
+    assert {application.sink, application.source} <= cluster.names()
 
 
 def test_a_stream_may_look_back_to_before_1970(application: Application) -> None:

@@ -29,6 +29,7 @@ from eventveil.cli.several import run_several
 from eventveil.cli.words import words_of
 from eventveil.decoding import kernel
 from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.rights import is_denied
 from eventveil.lifecycle.create import inspect_topics
 from eventveil.live.serving import Shown
 from eventveil.model.errors import EventveilError, Unsettled
@@ -351,9 +352,16 @@ def _mistakes_that_stay(topology: Topology, seconds: float) -> EventveilError | 
 def check_surroundings(topology: Topology) -> Unsettled | None:
     """What is wrong with the topics, if anything, by what a broker says now.
 
-    Raises EventveilError or KafkaException.
+    A connection that is lost while a broker answers leaves a doubt too. Raises EventveilError, also if no
+    broker answers at all, and KafkaException if a right is missing.
     """
-    mistakes = mistakes_of_topics(topology, Cluster(topology.kafka))
+    try:
+        mistakes = mistakes_of_topics(topology, Cluster(topology.kafka))
+    except KafkaException as error:
+        if is_denied(error.args[0]):
+            raise
+        what = f"they cannot be inspected: {words_of(error)}"
+        return Unsettled("topics", what, EventveilError(f"topics: {what}. Are all brokers up?"))
     if mistakes:
         what = "; ".join(mistakes)
         return Unsettled("topics", what, EventveilError(f"{what}. See `eventveil topics`"))

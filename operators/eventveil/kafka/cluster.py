@@ -50,6 +50,12 @@ PASSING = {
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
+#: What librdkafka says of a question whose connection was lost, also because the broker is a member no more.
+LOST = {
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._DESTROY_BROKER,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +134,7 @@ class Cluster:
         try:
             yield client
         except KafkaException as error:
-            if error.args[0].code() == KafkaError._TIMED_OUT and self._admin is client:
+            if error.args[0].code() in LOST and self._admin is client:
                 self._admin = AdminClient(self._settings)
             raise
 
@@ -216,13 +222,17 @@ class Cluster:
             return found
 
     def create(self, topics: Iterable[NewTopic]) -> None:
-        """Create topics and wait until they can be used; one that exists already is an error."""
+        """Create topics and wait until they can be used; one that exists already is left as it is.
+
+        A broker that asks the controller a second time, as after a moment without one, is told that the topic
+        exists and says so, although it has just been created. How it is set is for an inspection to tell.
+        """
         futures = self._admin.create_topics(list(topics), operation_timeout=_TIMEOUT_SECONDS)
         # All of them, before an error of one: what can be created is.
         errors = [
             with_right(error, "Create", f"topic {name}") if isinstance(error, KafkaException) else error
             for name, future in futures.items()
-            if (error := future.exception()) is not None
+            if (error := future.exception()) is not None and not _exists(error)
         ]
         if errors:
             raise errors[0]
@@ -320,7 +330,7 @@ class Cluster:
             try:
                 return self._told_offsets(request)
             except KafkaException as error:
-                passes = error.args[0].code() in PASSING | {KafkaError._TIMED_OUT}
+                passes = error.args[0].code() in PASSING | LOST
                 if not passes or time.monotonic() > give_up:
                     raise
                 time.sleep(0.2)
@@ -364,3 +374,7 @@ class Cluster:
             (future,) = admin.describe_consumer_groups([group]).values()
             with needing("Describe", f"group {group}"):
                 return len(future.result().members)
+
+
+def _exists(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS

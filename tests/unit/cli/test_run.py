@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.cli import run
 from eventveil.model.errors import EventveilError, Unsettled
@@ -36,3 +37,34 @@ def test_a_worker_waits_for_topics_that_a_broker_does_not_know_yet(
 def test_a_worker_does_not_wait_for_topics_that_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:
     looks(monkeypatch, [MISSING] * 3)
     assert run._mistakes_that_stay(topology(), 0.0) is MISSING.refusal
+
+
+def inspecting(monkeypatch: pytest.MonkeyPatch, *answers: int | None) -> None:
+    """Let inspections of the topics end with these errors of Kafka, one after the other; None is no error."""
+    left = list(answers)
+
+    def mistakes(_: Topology, __: object) -> list[str]:
+        if (code := left.pop(0)) is not None:
+            raise KafkaException(KafkaError(code))
+        return []
+
+    monkeypatch.setattr(run, "Cluster", lambda _: None)
+    monkeypatch.setattr(run, "mistakes_of_topics", mistakes)
+    monkeypatch.setattr(run.time, "sleep", lambda _: None)
+
+
+def test_a_connection_that_is_lost_while_topics_are_inspected_stops_no_worker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    inspecting(monkeypatch, KafkaError._DESTROY_BROKER, KafkaError._TIMED_OUT, None)
+    assert run._mistakes_that_stay(topology(), 30.0) is None
+    assert "not started yet: topics: they cannot be inspected" in caplog.text
+    assert "_DESTROY_BROKER" in caplog.text
+    inspecting(monkeypatch, *[KafkaError._TRANSPORT] * 3)
+    assert "Are all brokers up?" in str(run._mistakes_that_stay(topology(), 0.0))
+
+
+def test_a_missing_right_stops_a_worker_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    inspecting(monkeypatch, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(KafkaException):
+        run._mistakes_that_stay(topology(), 30.0)
