@@ -31,7 +31,6 @@ from benchmarks.utility.real import (
 )
 from benchmarks.utility.streams import Counts
 from eventveil.formats.release import clipped
-from eventveil.mechanisms.pan_private import PanPrivate
 from eventveil.mechanisms.registry import KINDS as KINDS_OF_MECHANISMS
 from eventveil.mechanisms.registry import build
 from eventveil.model.topology import Level, MechanismSettings, Option
@@ -131,7 +130,7 @@ def within(
 ) -> NDArray[np.float64]:
     """For every cell whether its interval holds it; nan where it has none."""
     mechanism = build(settings, counts.shape[1], 1, AheadNoise(seed))
-    step = mechanism.step_on_truth if isinstance(mechanism, PanPrivate) else mechanism.step
+    step = mechanism.on_truth
     held = np.full(counts.shape, np.nan)
     for timestamp, (row, true) in enumerate(zip(counts, truth, strict=True)):
         release = clipped(step(row), kind.minimum)

@@ -15,7 +15,6 @@ import numpy as np
 from benchmarks.utility.measuring import AheadNoise, Case, Scope, epsilons
 from benchmarks.utility.streams import COUNT_STREAMS, Counts, CountStream
 from benchmarks.utility.unseen import UNSEEN
-from eventveil.mechanisms.pan_private import PanPrivate
 from eventveil.mechanisms.registry import build
 from eventveil.model.topology import MechanismSettings, Option
 
@@ -41,7 +40,7 @@ class Contender:
         noise = AheadNoise(seed)
         releases = np.empty_like(counts)
         mechanism = build(settings, counts.shape[1], 1, noise)
-        step = mechanism.step_on_truth if isinstance(mechanism, PanPrivate) else mechanism.step
+        step = mechanism.on_truth
         for timestamp, row in enumerate(counts):
             releases[timestamp] = step(row).counts
         return releases

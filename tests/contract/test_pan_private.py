@@ -241,7 +241,7 @@ def test_the_magnitude_of_the_seeds_noise_is_taken_off_the_dissimilarity(kind: s
     columns = 400
     mechanism = make(kind, SeededNoise(4), 5, columns=columns)
     nothing = np.zeros(columns, np.int64)
-    assert sum(mechanism.step_on_truth(nothing).fresh for _ in range(30)) <= 2
+    assert sum(mechanism.on_truth(nothing).fresh for _ in range(30)) <= 2
 
 
 # State and refusals

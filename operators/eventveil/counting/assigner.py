@@ -172,7 +172,10 @@ class Assigner:
         #: Of columns that are found in the data, in the chunk that was placed last.
         self.names = self._decoder.names
         self._find_columns = self._column_finder()
-        self._refuse = Validator(stream, first, self._partitions.since, self._decoder, users)
+        since = self._partitions.since
+        #: No earlier timestamp counts, or not in as many partitions.
+        self._earliest = max(1, first, since)
+        self._refuse = Validator(stream, first, since, self._decoder, users)
         self._partition_of = PARTITIONERS[stream.source.partitioner]
         self._in_bulk = stream.is_read_in_bulk
         conditions = stream.source.filter if self._in_bulk else ()
@@ -283,7 +286,7 @@ class Assigner:
         ``passing``: which rows certainly pass the filter; None where there is none.
         """
         # Users are known by the partition that they have now.
-        earliest = max(1, self._first, following, self._partitions.since)
+        earliest = max(self._earliest, following)
         if self._native is None:
             return self._on_time(rows, fields, start, earliest, boundaries, passing)
         clock = (rows.append_times, None) if boundaries is None else (rows.offsets, boundaries.columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, NamedTuple
@@ -188,9 +188,10 @@ class Mechanism(ABC):
         further step until it is restored from a snapshot.
         """
 
-    def step_on_truth(self, counts: Counts) -> Release:
-        """``step``, also where that takes counters which were opened before any event came."""
-        return self.step(counts)
+    @property
+    def on_truth(self) -> Callable[[Counts], Release]:
+        """What steps on true counts: ``step``, unless that takes counters opened before any event came."""
+        return self.step
 
     @property
     @abstractmethod

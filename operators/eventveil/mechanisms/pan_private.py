@@ -55,7 +55,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from math import ceil, comb
 from typing import Any, ClassVar
@@ -148,8 +148,12 @@ class PanPrivate(DissimilarityMechanism):
         scale = self.opening()
         return None if scale is None else Counters(self._columns, scale, self._noise)
 
-    def step_on_truth(self, counts: Counts) -> Release:
-        """See ``Mechanism.step_on_truth``: as it would be if these counts had gone through counters."""
+    @property
+    def on_truth(self) -> Callable[[Counts], Release]:
+        """See ``Mechanism.on_truth``: as it would be if these counts had gone through counters."""
+        return self._through_counters
+
+    def _through_counters(self, counts: Counts) -> Release:
         counters = self.open()
         return self.step(np.zeros_like(counts) if counters is None else counters.cells + counts)
 

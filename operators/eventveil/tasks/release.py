@@ -175,7 +175,7 @@ class StreamSanitizer:
         self.until = 0 if stream.timeline.grace is not None else None
         #: Whether what waits to be durable was decided by the clock.
         self.by_clock = False
-        self._mechanism = mechanism
+        self._mechanism, self._step = mechanism, mechanism.on_truth
         self._next = state.next
         self._decided: list[Drawn] = []
         if state.mechanism is not None:
@@ -215,7 +215,7 @@ class StreamSanitizer:
         self.by_clock = self.by_clock or bool(missing)
         offset, merged = self.combiner.first_offset, self.combiner.take()
         counts = merged.counts if self._search is None else self._search.take(merged.named, offset)
-        drawn = self.drawn(counts, self._mechanism.step_on_truth(counts), missing=missing)
+        drawn = self.drawn(counts, self._step(counts), missing=missing)
         if self._search is not None:
             self._renew(self._search, drawn)
         return drawn
