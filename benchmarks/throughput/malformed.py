@@ -29,7 +29,7 @@ from eventveil.model.records import Chunk, Records, TopicPartition, parts_of
 from eventveil.model.topology import Stream, Timeline
 from eventveil.process.clock import SYSTEM_CLOCK, PartitionClock, wall_clock
 from eventveil.tasks.aggregate import PartitionAggregator
-from eventveil.worker.ends import Ends, EndWatch
+from eventveil.worker.ends import EndWatch, PartitionEnds
 
 CHUNK = 65_536
 #: The times of good events; the origin is 0, and the first timestamp has a minute.
@@ -135,14 +135,14 @@ class _Cluster:
         self.asked: list[int] = []
 
     def ask_end(self, place: tuple[str, int], seconds: float) -> Future[Any]:
-        """See ``eventveil.worker.ends.Surroundings``."""
+        """See ``eventveil.worker.ends.EndsOfCluster``."""
         self.asked.append(wall_clock())
         answer: Future[Any] = Future()
         answer.set_result(SimpleNamespace(offset=0))
         return answer
 
     def renew(self) -> None:
-        """See ``eventveil.worker.ends.Surroundings``."""
+        """See ``eventveil.worker.ends.EndsOfCluster``."""
 
 
 def delays(work: Callable[[], object] | None, seconds: float) -> list[int]:
@@ -159,7 +159,9 @@ def delays(work: Callable[[], object] | None, seconds: float) -> list[int]:
     origin = wall_clock()
     rules = Timeline(_INTERVAL, origin, lateness=0, max_ahead=1000, clock_skew=0)
     watch, thread = EndWatch(cluster, fail), threading.Thread(target=keep_working)
-    followed = Ends(TopicPartition("raw", 0), [(rules, 0)], PartitionClock(SYSTEM_CLOCK, 0), lambda: 0)
+    followed = PartitionEnds(
+        TopicPartition("raw", 0), [(rules, 0)], PartitionClock(SYSTEM_CLOCK, 0), lambda: 0
+    )
     thread.start()
     watch.start()
     watch.follow(followed)

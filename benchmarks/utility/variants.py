@@ -54,7 +54,7 @@ class BlockOutlook(Outlook):
     length: int = 1
 
     def scatter(self, means: Floats) -> Floats:
-        """See ``Outlook.scatter``: of a mean."""
+        """See ``PaceOutlook.scatter``: of a mean."""
         return Outlook.scatter(self, means) / self.length
 
 

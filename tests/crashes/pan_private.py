@@ -16,7 +16,13 @@ from eventveil.mechanisms.pan_private import Counters, PanPrivate
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.tasks.aggregate import Batch
-from eventveil.tasks.pan_private import Exposure, PanPrivateStream, Places, SingleCounter, release_key
+from eventveil.tasks.pan_private import (
+    Exposure,
+    PanPrivateStream,
+    PanPrivateTopics,
+    SingleCounter,
+    release_key,
+)
 from eventveil.tasks.release import ReleaseState, StreamSanitizer
 from eventveil.tasks.task import Task, Transaction
 from tests.crashes.world import COUNTS, PARTITIONS, USERS, Slot, Worker, World
@@ -91,7 +97,7 @@ class PanPrivateWorld(World):
         assert counted.next == released.next >= exposure.timestamp
         mechanism = of_stream(one, self._noise)
         assert isinstance(mechanism, PanPrivate)
-        places = Places(TopicPartition(app.ledger, 0), TopicPartition(app.counting_changelog, 0))
+        places = PanPrivateTopics(TopicPartition(app.ledger, 0), TopicPartition(app.counting_changelog, 0))
         sanitizer = StreamSanitizer(one, 1, mechanism, released, None, version=self.version)
         task = self.kind(one, mechanism, counted, sanitizer, exposure, places)
         task.world = self

@@ -12,7 +12,7 @@ from eventveil.kafka.barrier import is_nonce
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.privacy.noise import NoiseSource
 from eventveil.tasks.task import Task
-from eventveil.tasks.values import PartitionPerturber, PerturberState, StreamPerturber, Topics
+from eventveil.tasks.values import PartitionPerturber, PerturberState, StreamPerturber, ValueTopics
 from eventveil.values.kinds import build
 from tests.crashes.world import PARTITIONS, Slot, World
 from tests.unit.support import INSTANCE
@@ -45,7 +45,7 @@ class ValueWorld(World):
         if (value := states.get(name.encode())) is not None:
             state = PerturberState.decode(value, "the state changelog")
         perturber = StreamPerturber(one, build(one, self._noise), state, version=self.version)
-        topics = Topics(LEDGER, {name: 0}, CHANGELOG, number)
+        topics = ValueTopics(LEDGER, {name: 0}, CHANGELOG, number)
         return PartitionPerturber(topics, {name: perturber})
 
     def append(self, events: int) -> None:

@@ -30,7 +30,7 @@ from eventveil.privacy.noise import NoiseSource
 from eventveil.process.clock import Clock, PartitionClock
 from eventveil.process.faults import FaultHook
 from eventveil.replay.log import MemoryLog
-from eventveil.replay.runner import Runner
+from eventveil.replay.runner import LogRunner
 from eventveil.tasks.aggregate import Aggregation, Outputs
 from eventveil.tasks.release import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
 from eventveil.tasks.repartition import Rekeyer, RekeyerState
@@ -323,12 +323,12 @@ class World:
         for _ in chain(runner.take_in(self.read(place, task.position, most)), runner.settle()):
             pass
 
-    def _runner(self, table: FencedTable, task: Task, place: TopicPartition | None = None) -> Runner:
+    def _runner(self, table: FencedTable, task: Task, place: TopicPartition | None = None) -> LogRunner:
         def commit(work: Transaction) -> None:
             self.commit(table, replace(work, records=tuple(work.records)))
             self.seen[work.name] += 1
 
-        return Runner(task, commit, self.clock.now, None if place is None else lambda: self.log.end(place))
+        return LogRunner(task, commit, self.clock.now, None if place is None else lambda: self.log.end(place))
 
     def read(self, place: TopicPartition, position: int, most: int) -> Chunk:
         return self.log.read(place, position, most=most)

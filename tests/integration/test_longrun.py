@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.longrun.run import LongRun, halves, hasten_cleaner, median_memory
 from eventveil.kafka import log
-from eventveil.kafka.reader import Record
+from eventveil.kafka.reader import StoredRecord
 from eventveil.model.records import TopicPartition
 from eventveil.topology.loading import load
 from eventveil.worker.app import Worker
@@ -73,7 +73,7 @@ def records_read_by_take_overs(run: LongRun, monkeypatch: pytest.MonkeyPatch) ->
     found = 0
     original = log.read_records
 
-    def counting(*arguments: Any, **settings: Any) -> Iterator[Record]:
+    def counting(*arguments: Any, **settings: Any) -> Iterator[StoredRecord]:
         nonlocal found
         for record in original(*arguments, **settings):
             found += 1

@@ -11,7 +11,7 @@ import numpy as np
 from eventveil.audit.findings import Report
 from eventveil.audit.generations import GenerationsAudit
 from eventveil.audit.history import History
-from eventveil.audit.records import Found
+from eventveil.audit.records import FoundRecord
 from eventveil.counting.counter import CounterState
 from eventveil.formats.change import Change, Terms
 from eventveil.formats.release import as_json, decided, label, ledger_entry, release_record
@@ -184,7 +184,9 @@ class Lifetime:
 
     def audit(self) -> list[Report]:
         """The audit of ledger and sink."""
-        entries = [Found.read(LEDGER, number, b"visits", value) for number, value in enumerate(self.ledger)]
+        entries = [
+            FoundRecord.read(LEDGER, number, b"visits", value) for number, value in enumerate(self.ledger)
+        ]
         changes = [change for found in entries if (change := Change.read(found.fields))]
         audit = GenerationsAudit(
             "visits",
@@ -199,7 +201,7 @@ class Lifetime:
             audit.entry(found)
         for number, value in enumerate(self.sink):
             place, content = TopicPartition("sink", 0), as_json(value)
-            audit.record(Found.read(place, number, b"visits", value, content=content))
+            audit.record(FoundRecord.read(place, number, b"visits", value, content=content))
         return audit.reports("everything")
 
 

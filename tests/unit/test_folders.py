@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,14 @@ def test_a_mechanism_loads_little() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert 10 < int(shown.stdout) <= 20
+
+
+def test_a_class_name_stands_once() -> None:
+    defined = [
+        node.name
+        for file in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert len(defined) > 500
+    assert [name for name, count in Counter(defined).items() if count > 1] == []

@@ -49,14 +49,14 @@ def test_each_bad_value_of_a_fetch_costs_one_dead_letter() -> None:
 
 
 def test_a_way_that_loses_a_record_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    cut = fetches._Run._cut
+    cut = fetches._BatchRun._cut
 
     def lossy(*arguments: object) -> object:
         for block in cut(*arguments):  # type: ignore[arg-type]
             block.values = block.values[:0]
             yield block
 
-    monkeypatch.setattr(fetches._Run, "_cut", lossy)
+    monkeypatch.setattr(fetches._BatchRun, "_cut", lossy)
     with pytest.raises(AssertionError, match="one refuses"):
         compared(fetching.compare_damaged, 20)
 

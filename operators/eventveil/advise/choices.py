@@ -58,7 +58,7 @@ class Question:
 
 
 class Bounding(NamedTuple):
-    """Which events count: see ``Choice``."""
+    """Which events count: see ``Candidate``."""
 
     interval: int
     bound: int
@@ -66,7 +66,7 @@ class Bounding(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Choice:
+class Candidate:
     """Timestamps of ``interval`` ms, in each of which the first ``bound`` events of a user count.
 
     ``rolled``: small columns are one. ``clipped``: negative counts are released as 0. ``normal``: noise is
@@ -126,7 +126,7 @@ def can_be_negative(kind: str) -> bool:
     return kind not in _NEVER_NEGATIVE
 
 
-def options_as_text(question: Question, choice: Choice) -> Mapping[str, str]:
+def options_as_text(question: Question, choice: Candidate) -> Mapping[str, str]:
     """The options of a choice that a topology is to have."""
     options = _OPTIONS.get(choice.kind, {})
     if choice.normal and question.delta is not None:
@@ -134,7 +134,7 @@ def options_as_text(question: Question, choice: Choice) -> Mapping[str, str]:
     return options
 
 
-def settings_of(question: Question, choice: Choice) -> MechanismSettings:
+def settings_of(question: Question, choice: Candidate) -> MechanismSettings:
     """The mechanism's settings, as the topology of that choice would have them."""
     epsilon = Fraction(question.epsilon)
     return MechanismSettings(
@@ -148,7 +148,7 @@ def settings_of(question: Question, choice: Choice) -> MechanismSettings:
     )
 
 
-def _options(question: Question, choice: Choice) -> Iterator[tuple[str, Option]]:
+def _options(question: Question, choice: Candidate) -> Iterator[tuple[str, Option]]:
     given = options_as_text(question, choice)
     for name in sorted(options_of(choice.kind)):
         option = option_of(name)

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from eventveil.advise import report
-from eventveil.advise.choices import Choice
-from eventveil.advise.report import Row, bound_words, kind_words, percent, unit_words
+from eventveil.advise.choices import Candidate
+from eventveil.advise.report import ErrorRow, bound_words, kind_words, percent, unit_words
 from eventveil.advise.scoring import HOPELESS
 from eventveil.advise.searching import Findings
 from eventveil.advise.trials import Outcome
@@ -106,7 +106,7 @@ def _pictures(findings: Findings, whole: Outcome) -> Iterator[str]:
         )
 
 
-def _shown(findings: Findings, choice: Choice) -> list[int]:
+def _shown(findings: Findings, choice: Candidate) -> list[int]:
     """The largest, one in the middle, the smallest that is not hopeless, and what is rolled up or is."""
     order = np.argsort(-findings.totals(choice).sum(axis=0), kind="stable").tolist()
     errors = findings.scores[choice].columns
@@ -162,7 +162,7 @@ def _bounds(findings: Findings) -> Iterator[str]:
         )
 
 
-def _choice(row: Row) -> str:
+def _choice(row: ErrorRow) -> str:
     """A row of the table, which a narrow window shows as a block of its own."""
     numbers = (row.large, row.middle, row.small, row.every, row.left_out)
     cells = "".join(

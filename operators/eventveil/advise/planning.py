@@ -7,18 +7,18 @@ from dataclasses import replace
 
 from eventveil.advise.choices import options_as_text
 from eventveil.advise.searching import OTHER, Findings
-from eventveil.advise.writing import Plan, rules_of
+from eventveil.advise.writing import TopologyPlan, rules_of
 from eventveil.model.topology import Stream
 
 
-def plan_of(findings: Findings, stream: Stream, name: str, remarks: Sequence[str]) -> Plan:
+def plan_of(findings: Findings, stream: Stream, name: str, remarks: Sequence[str]) -> TopologyPlan:
     """The topology of the best choice for events that are where ``stream`` has them, as a new file has it."""
     choice, source, question = findings.best, stream.source, findings.question
     unknown = stream.counts.unknown
     if unknown == "column" and stream.counts.unknown_column is not None:
         unknown_label = question.labels[stream.counts.unknown_column]
         unknown = unknown_label if unknown_label in findings.labels(choice) else OTHER  # type: ignore[assignment]
-    return Plan(
+    return TopologyPlan(
         name=name,
         stream=stream.name,
         topic=source.topic_of_events,

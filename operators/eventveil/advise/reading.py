@@ -37,14 +37,14 @@ _SEEN = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadEvents:
     """The events that can count, in the order in which they count, and what became of all that were read."""
 
     events: Events
     outcomes: Counter[str]
 
 
-def read_events(stream: Stream, source: Input, on_chunk: Callable[[], object] = lambda: None) -> Read:
+def read_events(stream: Stream, source: Input, on_chunk: Callable[[], object] = lambda: None) -> ReadEvents:
     """Read an input to its end. Raises what reading it raises."""
     rules = source.rules(stream, None)
     timeline = replace(rules.timeline, interval=1, origin=_BEGINNING, lateness=_ENDLESS, max_ahead=_ENDLESS)
@@ -65,7 +65,7 @@ def read_events(stream: Stream, source: Input, on_chunk: Callable[[], object] = 
         on_chunk()
     collectors = [aggregator.counters[stream.name] for aggregator in aggregators.values()]
     outcomes = sum((one.outcomes for one in collectors), Counter())
-    return Read(_joined([one.events() for one in collectors if isinstance(one, _Collector)]), outcomes)
+    return ReadEvents(_joined([one.events() for one in collectors if isinstance(one, _Collector)]), outcomes)
 
 
 def _stamped(chunk: Chunk) -> Chunk:
@@ -128,7 +128,7 @@ def _joined(parts: Sequence[Events]) -> Events:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class EventSummary:
     """What events show of themselves: the types of users and columns, and columns by their frequency."""
 
     user_type: str
@@ -136,7 +136,7 @@ class Found:
     columns: tuple[str, ...]
 
 
-def find_columns(source: Input, fields: Source) -> Found:
+def find_columns(source: Input, fields: Source) -> EventSummary:
     """Read an input to its end for its columns, the most frequent first; as types those of the first events.
 
     Raises EventveilError if there are none or too many, and what reading the input raises.
@@ -166,16 +166,16 @@ def find_columns(source: Input, fields: Source) -> Found:
         )
     named = {str(label): number for label, number in found.items() if str(label)}
     ordered = sorted(named, key=lambda label: (-named[label], label))
-    return Found(types["user"], types["column"], tuple(ordered))
+    return EventSummary(types["user"], types["column"], tuple(ordered))
 
 
-def types_of(source: Input, fields: Source) -> Found:
+def types_of(source: Input, fields: Source) -> EventSummary:
     """As ``find_columns``, but of the first events only, without columns. Empty inputs have texts."""
     source.begin(0, fields.max_bytes)
     for chunk in source.chunks():
         if types := _types(chunk, fields):
-            return Found(types["user"], types["column"], ())
-    return Found("string", "string", ())
+            return EventSummary(types["user"], types["column"], ())
+    return EventSummary("string", "string", ())
 
 
 def _types(chunk: Chunk, fields: Source) -> dict[str, str]:

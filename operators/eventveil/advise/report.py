@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.advise.choices import NORMAL, Bounding, Choice
+from eventveil.advise.choices import NORMAL, Bounding, Candidate
 from eventveil.advise.generating import HOUR
 from eventveil.advise.scoring import HOPELESS, pooled, sizes, within
 from eventveil.advise.searching import OTHER, Findings
@@ -29,10 +29,10 @@ _UNITS = {HOUR: "hour", DAY: "day", 7 * DAY: "week"}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ErrorRow:
     """A choice and its errors, in parts: of large, middle and small columns, of all; NaN: there are none."""
 
-    choice: Choice
+    choice: Candidate
     interval: str
     window: int
     large: float
@@ -64,12 +64,12 @@ def percent(part: float) -> str:
     return f"{text} %"
 
 
-def rows(findings: Findings) -> list[Row]:
+def rows(findings: Findings) -> list[ErrorRow]:
     """One for each interval, kind, noise and roll-up, with the bound and minimum that did best.
 
     The best first.
     """
-    found: dict[tuple[int, str, bool, bool], Row] = {}
+    found: dict[tuple[int, str, bool, bool], ErrorRow] = {}
     best = findings.best
     order = sorted(findings.scores, key=lambda one: (one != best, findings.scores[one].pooled))
     for choice in order:
@@ -80,10 +80,10 @@ def rows(findings: Findings) -> list[Row]:
     return [*found.values()]
 
 
-def _row(findings: Findings, choice: Choice) -> Row:
+def _row(findings: Findings, choice: Candidate) -> ErrorRow:
     one, totals = findings.scores[choice], findings.totals(choice)
     large, middle, small = (pooled(one, totals, group) for group in _groups(findings, choice))
-    return Row(
+    return ErrorRow(
         choice,
         duration_words(choice.interval),
         choice.window(findings.question),
@@ -96,7 +96,7 @@ def _row(findings: Findings, choice: Choice) -> Row:
     )
 
 
-def _groups(findings: Findings, choice: Choice) -> list[NDArray[np.int64]]:
+def _groups(findings: Findings, choice: Candidate) -> list[NDArray[np.int64]]:
     """Large, middle and small columns as the choice has them; what is rolled up is small."""
     groups = sizes(findings.tally.totals())
     if not choice.rolled or findings.kept is None:
@@ -106,7 +106,7 @@ def _groups(findings: Findings, choice: Choice) -> list[NDArray[np.int64]]:
     return [*apart[:2], np.append(apart[2], len(kept))]
 
 
-def table(lines: Sequence[Row]) -> Iterator[str]:
+def table(lines: Sequence[ErrorRow]) -> Iterator[str]:
     """The rows as aligned text."""
     head = ("timestamp", "per user", "window", "kind", "large", "middle", "small", "all", "left out")
     cells = [
@@ -129,7 +129,7 @@ def bound_words(bounding: Bounding) -> str:
     return f"{bounding.bound}" + (f", {bounding.per_column} a column" if bounding.per_column else "")
 
 
-def kind_words(choice: Choice) -> str:
+def kind_words(choice: Candidate) -> str:
     """The kind, its noise, whether negative counts are released as 0 and small columns rolled up."""
     said = {
         ", gaussian": choice.normal,
@@ -207,7 +207,7 @@ def _noise(findings: Findings) -> Iterator[str]:
     )
 
 
-def largest(findings: Findings, choice: Choice) -> int:
+def largest(findings: Findings, choice: Candidate) -> int:
     """The index of the column with the most events, of those that are not rolled up, if there are any."""
     totals = findings.totals(choice).sum(axis=0)
     return int(totals[: len(totals) - choice.rolled].argmax()) if len(totals) > 1 else 0

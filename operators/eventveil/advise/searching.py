@@ -20,7 +20,7 @@ from eventveil.advise.choices import (
     NORMAL,
     WINDOWED,
     Bounding,
-    Choice,
+    Candidate,
     Question,
     can_be_negative,
     intervals,
@@ -55,47 +55,47 @@ class Findings:
     question: Question
     tally: Tally
     skipped: tuple[int, ...] = ()
-    sums: dict[Choice, list[Counts]] = field(default_factory=dict)
-    scores: dict[Choice, Score] = field(default_factory=dict)
+    sums: dict[Candidate, list[Counts]] = field(default_factory=dict)
+    scores: dict[Candidate, Score] = field(default_factory=dict)
     left_out: dict[tuple[Bounding, bool], float] = field(default_factory=dict)
     kept: NDArray[np.int64] | None = None
 
     @property
-    def best(self) -> Choice:
+    def best(self) -> Candidate:
         """The choice to recommend."""
         return _order(self.scores, [one for one in self.scores if self.scores[one].runs >= RUNS])[0]
 
-    def labels(self, choice: Choice) -> tuple[str, ...]:
+    def labels(self, choice: Candidate) -> tuple[str, ...]:
         """The columns of a choice."""
         labels = self.question.labels
         if not choice.rolled or self.kept is None:
             return labels
         return (*(labels[index] for index in self.kept), OTHER)
 
-    def totals(self, choice: Choice) -> Counts:
+    def totals(self, choice: Candidate) -> Counts:
         """All events, as the choice's columns have them: shape (units, columns)."""
         return self.columns_of(choice, self.tally.totals())
 
-    def events(self, choice: Choice) -> Counts:
+    def events(self, choice: Candidate) -> Counts:
         """All events of every timestamp, shape (timestamps, columns)."""
         return self.columns_of(choice, self.tally.counts(choice.interval, None))
 
-    def counts(self, choice: Choice) -> Counts:
+    def counts(self, choice: Candidate) -> Counts:
         """The counts of every timestamp, shape (timestamps, columns): the events that are not left out."""
         if not choice.per_column:
             return self.columns_of(choice, self.tally.counts(choice.interval, choice.bound))
         kept = tuple(self.kept.tolist()) if choice.rolled and self.kept is not None else None
         return self.tally.counts_by_column(*choice.bounding, kept)
 
-    def lost(self, choice: Choice) -> float:
+    def lost(self, choice: Candidate) -> float:
         """The part of all events that bounding leaves out."""
         return self.left_out[choice.bounding, choice.rolled]
 
-    def columns_of(self, choice: Choice, counts: Counts) -> Counts:
+    def columns_of(self, choice: Candidate, counts: Counts) -> Counts:
         """Counts of all columns as the choice has them."""
         return rolled_up(counts, self.kept) if choice.rolled and self.kept is not None else counts
 
-    def trial(self, choice: Choice, run: int, *, whole: bool = False) -> Trial:
+    def trial(self, choice: Candidate, run: int, *, whole: bool = False) -> Trial:
         """The run of that number of a choice."""
         seed = self.question.seed
         return Trial(
@@ -142,7 +142,7 @@ class _Searching:
     def passes(self) -> Iterator[None]:
         question, findings = self.findings.question, self.findings
         first = [
-            Choice(interval, bound, WINDOWED[0], normal=normal, per_column=limit)
+            Candidate(interval, bound, WINDOWED[0], normal=normal, per_column=limit)
             for interval in self._intervals
             for bound in self._bounds(interval)
             for normal in noises(question)
@@ -162,7 +162,7 @@ class _Searching:
         if question.rollable and self._roll_up():
             yield from self._try_rolled(first)
 
-    def _try_rolled(self, first: Sequence[Choice]) -> Iterator[None]:
+    def _try_rolled(self, first: Sequence[Candidate]) -> Iterator[None]:
         """As the passes before: larger columns may want other intervals and bounds."""
         scores = self.findings.scores
         final = {one.kind: None for one in _order(scores, list(scores)) if scores[one].runs >= RUNS}
@@ -184,7 +184,7 @@ class _Searching:
         yield from self._try(tried, 2)
         yield from self._try(_order(scores, tried)[:_FINALISTS], RUNS)
 
-    def _best(self, choices: Sequence[Choice]) -> list[Choice]:
+    def _best(self, choices: Sequence[Candidate]) -> list[Candidate]:
         return _order(self.findings.scores, choices)[:_BOUNDS]
 
     def _bounds(self, interval: int) -> Sequence[int]:
@@ -201,7 +201,7 @@ class _Searching:
             findings.kept = np.flatnonzero(apart)
         return findings.kept is not None
 
-    def _try(self, choices: Iterable[Choice], runs: int) -> Iterator[None]:
+    def _try(self, choices: Iterable[Candidate], runs: int) -> Iterator[None]:
         """Run each choice until it has this many runs."""
         findings = self.findings
         wanted = [
@@ -214,13 +214,13 @@ class _Searching:
             self._take(choice, outcome)
             yield
 
-    def _take(self, choice: Choice, outcome: Outcome) -> None:
+    def _take(self, choice: Candidate, outcome: Outcome) -> None:
         self.done += 1
         self._judge(choice, outcome.sums)
         if can_be_negative(choice.kind):
             self._judge(replace(choice, clipped=True), outcome.clipped)
 
-    def _judge(self, choice: Choice, released: Counts) -> None:
+    def _judge(self, choice: Candidate, released: Counts) -> None:
         findings = self.findings
         sums = findings.sums.setdefault(choice, [])
         sums.append(released)
@@ -231,11 +231,11 @@ class _Searching:
         findings.scores[choice] = score(findings.totals(choice), sums)
 
 
-def _with_and_without_minimum(choice: Choice) -> list[Choice]:
+def _with_and_without_minimum(choice: Candidate) -> list[Candidate]:
     return [choice, replace(choice, clipped=True)] if can_be_negative(choice.kind) else [choice]
 
 
-def _order(scores: dict[Choice, Score], choices: Sequence[Choice]) -> list[Choice]:
+def _order(scores: dict[Candidate, Score], choices: Sequence[Candidate]) -> list[Candidate]:
     """The best first; of those alike, the one as it is, without delta, with the kind to try first."""
     ordered = sorted(choices, key=lambda one: scores[one].pooled)
     if not ordered:

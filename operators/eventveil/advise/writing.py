@@ -25,7 +25,7 @@ _RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off", "inf",
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TopologyPlan:
     """What a topology with one stream says.
 
     ``origin`` and ``interval`` are in milliseconds, ``unknown`` as in a topology. ``columns`` are labels, or
@@ -73,7 +73,7 @@ topics:
 """
 
 
-def topology_text(plan: Plan, columns_file: str | None = None) -> str:
+def topology_text(plan: TopologyPlan, columns_file: str | None = None) -> str:
     """The text of the file; the columns are in ``columns_file``, one a line, if it is given."""
     remarks = "".join(f"# {remark}\n" for remark in plan.remarks)
     types = f"\n      user_type: {plan.user_type}" if plan.user_type != "string" else ""
@@ -111,7 +111,7 @@ name: {scalar(plan.name)}
 
 
 def rules_of(source: Source, labels: Sequence[str], other: str) -> list[str]:
-    """Further lines of a source: all that ``Plan`` has no place for.
+    """Further lines of a source: all that ``TopologyPlan`` has no place for.
 
     What a map names otherwise than any of ``labels`` has the name ``other``.
     """
@@ -165,7 +165,7 @@ def _places(text: str) -> str:
     return scalar(text) if len(several) == 1 else _flow([*several])
 
 
-def _columns(plan: Plan, file: str | None) -> str:
+def _columns(plan: TopologyPlan, file: str | None) -> str:
     if file is not None:
         types = ", type: integer" if plan.column_type == "integer" else ""
         return f"{{file: {scalar(file)}{types}}}"

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from math import lcm
 
-from eventveil.audit.records import DIGEST_BYTES, SHOWN_BYTES, STATEMENT_BYTES, Entry, Found
+from eventveil.audit.records import DIGEST_BYTES, SHOWN_BYTES, STATEMENT_BYTES, Entry, FoundRecord
 from eventveil.formats.change import Change, ChangeLimit, Terms
 
 _ZEROS = bytes(SHOWN_BYTES)
 
 
-class Seen(IntEnum):
+class SeenInSink(IntEnum):
     """How the record of a charge was seen in the sink."""
 
     NOT, ABORTED, PUBLISHED = range(3)
@@ -112,7 +112,7 @@ class Charges:
         self.timestamps.insert(index, entry.timestamp)
         self.spends.insert(index, entry.test + entry.publish)
         self.offsets.insert(index, offset)
-        self.seen.insert(index, Seen.NOT)
+        self.seen.insert(index, SeenInSink.NOT)
         self._free.insert(index, free)
         for hashes, one in (
             (self._digests, entry.digest),
@@ -142,7 +142,7 @@ class Charges:
         """The hash of what the entry states."""
         return _slice(self._statements, index, STATEMENT_BYTES)
 
-    def see(self, index: int, seen: Seen, shown: bytes) -> None:
+    def see(self, index: int, seen: SeenInSink, shown: bytes) -> None:
         """Remember that the charged record was seen, and the hash of its counts."""
         self.seen[index] = max(self.seen[index], seen)
         self._shown[index * SHOWN_BYTES : (index + 1) * SHOWN_BYTES] = shown
@@ -157,7 +157,7 @@ class Charges:
         for index, timestamp in enumerate(self.timestamps):
             if self._free[index] or (index and self.timestamps[index - 1] != timestamp - 1):
                 due = None
-            if self.seen[index] == Seen.NOT:
+            if self.seen[index] == SeenInSink.NOT:
                 continue
             shown = _slice(self._shown, index, SHOWN_BYTES)
             if due not in (None, shown):
@@ -224,7 +224,7 @@ class SinkOrder:
         self._newest: dict[int, int] = {}
         self._fallen: list[tuple[int, int, str]] = []
 
-    def add(self, timestamp: int, found: Found) -> None:
+    def add(self, timestamp: int, found: FoundRecord) -> None:
         """Take in the first committed copy of a release that the log still has."""
         partition = found.partition
         self._first.setdefault(partition, timestamp)

@@ -11,7 +11,7 @@ at.
 from __future__ import annotations
 
 from eventveil.audit.findings import Violations
-from eventveil.audit.records import Found
+from eventveil.audit.records import FoundRecord
 from eventveil.decoding.rules import Names
 from eventveil.model.topology import Discover
 
@@ -32,7 +32,7 @@ class ColumnsAudit:
         self._same: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._texts: set[str] = set()
 
-    def record(self, timestamp: int, found: Found) -> None:
+    def record(self, timestamp: int, found: FoundRecord) -> None:
         """Check a committed release."""
         counts = (found.fields or {}).get("counts")
         columns = tuple(counts) if isinstance(counts, dict) else ()
@@ -64,7 +64,7 @@ class ColumnsAudit:
                 wrong = next(one for one, kept in zip(columns, stayed, strict=False) if one != kept)
                 self._flag("I7", timestamp, "the sink", _OTHERS, f": {wrong!r:.80} is not in its place")
 
-    def _check_texts(self, columns: tuple[str, ...], timestamp: int, found: Found) -> None:
+    def _check_texts(self, columns: tuple[str, ...], timestamp: int, found: FoundRecord) -> None:
         names = Names(self._how.longest)
         for one in columns:
             if names.number(one) is None:

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable
 
 from eventveil.audit.findings import Violations
-from eventveil.audit.records import Entry, Found
+from eventveil.audit.records import Entry, FoundRecord
 
 #: The record that asks for the reports of a threshold, with None for those of the distribution.
 Asks = Callable[[int | None], bytes]
@@ -27,10 +27,10 @@ class ControlAudit:
         self._asks, self._flag = asks, flag
         self._entries = 0
         self.threshold: int | None = None
-        self._last: Found | None = None
-        self._undecided: list[Found] = []
+        self._last: FoundRecord | None = None
+        self._undecided: list[FoundRecord] = []
 
-    def entry(self, entry: Entry, found: Found) -> None:
+    def entry(self, entry: Entry, found: FoundRecord) -> None:
         """Check what an entry, the first of its timestamp, says of phase and threshold."""
         fields = found.fields or {}
         phase, threshold = fields.get("phase"), fields.get("threshold")
@@ -47,7 +47,7 @@ class ControlAudit:
         elif threshold != self.threshold:
             self._flag("I1", entry.timestamp, found, _SECOND, f": {threshold}, not {self.threshold}")
 
-    def record(self, found: Found, *, newer: bool) -> None:
+    def record(self, found: FoundRecord, *, newer: bool) -> None:
         """Take in a record of the control topic that is of this stream; ``newer``: see ``StreamAudit``."""
         if found.digest == _digest(self._asks(None)):
             if self._asks_for_sums(self._last) and found.committed:
@@ -76,10 +76,10 @@ class ControlAudit:
             place = self._last or "the control topic"
             self._flag("I7", None, place, "it does not end with what the ledger says is asked for")
 
-    def _asks_for_sums(self, found: Found | None) -> bool:
+    def _asks_for_sums(self, found: FoundRecord | None) -> bool:
         return found is not None and (found.fields or {}).get("phase") == "sums"
 
-    def _of_some_threshold(self, found: Found) -> bool:
+    def _of_some_threshold(self, found: FoundRecord) -> bool:
         threshold = (found.fields or {}).get("threshold")
         return type(threshold) is int and threshold > 0 and found.digest == _digest(self._asks(threshold))
 

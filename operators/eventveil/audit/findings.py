@@ -64,7 +64,7 @@ class Violations:
         return self._sorts.total()
 
 
-class Discovery(NamedTuple):
+class DiscoveryCost(NamedTuple):
     """What a window pays for columns that are found in the data, beside what the units say."""
 
     epsilon: Fraction
@@ -74,13 +74,13 @@ class Discovery(NamedTuple):
         return f"epsilon {self.epsilon} with delta {float(self.delta):.3g}"
 
 
-def discovery_in(fields: Mapping[str, Any]) -> Discovery | None:
+def discovery_in(fields: Mapping[str, Any]) -> DiscoveryCost | None:
     """What an entry says of it; None if it says nothing, or nothing that can be read."""
     told = fields.get("discovery")
     if not isinstance(told, dict) or set(told) != {"epsilon", "delta"}:
         return None
     epsilon, delta = (exact_number(told[name]) for name in ("epsilon", "delta"))
-    return None if epsilon is None or delta is None else Discovery(epsilon, delta)
+    return None if epsilon is None or delta is None else DiscoveryCost(epsilon, delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Report:
     threshold: int | None = None
     last: int | None = None
     delta: Fraction | None = None
-    discovery: Discovery | None = None
+    discovery: DiscoveryCost | None = None
 
 
 @dataclass(frozen=True, slots=True)

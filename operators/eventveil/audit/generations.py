@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from eventveil.audit.control import Asks
-from eventveil.audit.findings import Discovery, Kept, Report
-from eventveil.audit.records import Found
+from eventveil.audit.findings import DiscoveryCost, Kept, Report
+from eventveil.audit.records import FoundRecord
 from eventveil.audit.stream import StreamAudit
 from eventveil.formats.change import Change, Options, Terms
 from eventveil.mechanisms.base import Mechanism
@@ -31,7 +31,7 @@ class GenerationsAudit:
         partition: int,
         changes: Sequence[Change] = (),
         asks: Asks | None = None,
-        discovery: Discovery | None = None,
+        discovery: DiscoveryCost | None = None,
         found: tuple[str, Discover] | None = None,
     ) -> None:
         guarantee = mechanism.guarantee
@@ -70,7 +70,7 @@ class GenerationsAudit:
         """See ``StreamAudit``."""
         self._audits[0].ledger_begins(topic, partition, offset)
 
-    def entry(self, found: Found) -> None:
+    def entry(self, found: FoundRecord) -> None:
         """See ``StreamAudit``."""
         change = Change.read(found.fields) if found.committed else None
         if change is None or change.kind != "reset":
@@ -80,11 +80,11 @@ class GenerationsAudit:
             self._at += 1
             self._audits[self._at].begins(change, found)
 
-    def record(self, found: Found, *, newer: bool = False) -> None:
+    def record(self, found: FoundRecord, *, newer: bool = False) -> None:
         """See ``StreamAudit``."""
         self._audits[-1].record(found, newer=newer)
 
-    def asked(self, found: Found, *, newer: bool = False) -> None:
+    def asked(self, found: FoundRecord, *, newer: bool = False) -> None:
         """Check a record of the control topic that has the name of this stream for its key."""
         self._audits[-1].asked(found, newer=newer)
 

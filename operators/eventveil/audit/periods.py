@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from eventveil.audit.records import Entry, Found
+from eventveil.audit.records import Entry, FoundRecord
 from eventveil.formats.change import Change
 from eventveil.formats.span import Span
 from eventveil.model.timeline import format_rfc3339, start_of
@@ -63,7 +63,7 @@ class _OpenPeriod:
 
 
 @dataclass(slots=True)
-class _Stream:
+class _StreamPeriods:
     timeline: Timeline | None
     generation: int = 1
     records: int = 0
@@ -79,9 +79,9 @@ class ChargedPeriods:
     """
 
     def __init__(self, timelines: Mapping[str, Timeline | None]) -> None:
-        self._streams = {name: _Stream(timeline) for name, timeline in timelines.items()}
+        self._streams = {name: _StreamPeriods(timeline) for name, timeline in timelines.items()}
 
-    def see(self, found: Found) -> None:
+    def see(self, found: FoundRecord) -> None:
         """Take note of a record; what was aborted, or is of another topology, is not part of it."""
         stream = self._streams.get(found.stream)
         if stream is None or not found.committed:
@@ -100,7 +100,7 @@ class ChargedPeriods:
             stream.periods[-1].records = stream.records
             stream.periods[-1].digest = stream.digest.hexdigest()
 
-    def _entry(self, stream: _Stream, timeline: Timeline, entry: Entry, found: Found) -> None:
+    def _entry(self, stream: _StreamPeriods, timeline: Timeline, entry: Entry, found: FoundRecord) -> None:
         year = time_of(timeline, entry.timestamp)
         terms = _terms(stream, None if year is None else year[:4], entry.instance, found)
         one = _grown(stream, terms, entry.timestamp)
@@ -118,20 +118,20 @@ class ChargedPeriods:
         )
 
 
-def _terms(stream: _Stream, year: str | None, instance: str, found: Found) -> tuple[object, ...]:
+def _terms(stream: _StreamPeriods, year: str | None, instance: str, found: FoundRecord) -> tuple[object, ...]:
     fields = found.fields or {}
     told = (str(fields.get("mechanism")), str(fields.get("epsilon")), fields.get("window"))
     return (stream.generation, year, *told, instance)
 
 
-def _grown(stream: _Stream, terms: tuple[object, ...], timestamp: int) -> _OpenPeriod:
+def _grown(stream: _StreamPeriods, terms: tuple[object, ...], timestamp: int) -> _OpenPeriod:
     """The newest stretch, if it has these terms; else a new one."""
     if not stream.periods or stream.periods[-1].terms != terms:
         stream.periods.append(_OpenPeriod(terms, timestamp, timestamp))
     return stream.periods[-1]
 
 
-def _finished(name: str, stream: _Stream, one: _OpenPeriod) -> ChargedPeriod:
+def _finished(name: str, stream: _StreamPeriods, one: _OpenPeriod) -> ChargedPeriod:
     generation, year, mechanism, epsilon, window, instance = one.terms
     timeline, exact = stream.timeline, exact_number(epsilon)
     assert isinstance(generation, int)

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from eventveil.audit.findings import Kept, ReadingsReport, Violations
-from eventveil.audit.records import Found
+from eventveil.audit.records import FoundRecord
 from eventveil.formats.span import Span
 
 _HASH = 8
@@ -39,9 +39,9 @@ class ReadingsAudit:
         self.stream, self._terms, self._step = stream, terms, step
         self._units, self._partition = units, partition
         self._instance: str | None = None
-        self._partitions: dict[int, _Partition] = {}
+        self._partitions: dict[int, _PartitionCharges] = {}
         self._flag = Violations(stream)
-        self._aborted_entries: list[tuple[Span, Found]] = []
+        self._aborted_entries: list[tuple[Span, FoundRecord]] = []
         self._repeated = self._aborted = self._undecided = self._foreign = 0
 
     def ledger_begins(self, topic: str, partition: int, offset: int) -> None:
@@ -50,7 +50,7 @@ class ReadingsAudit:
             place = f"{topic}, partition {partition}, offset {offset}"
             self._flag("I7", None, place, "the ledger begins here: entries before this were removed")
 
-    def entry(self, found: Found) -> None:
+    def entry(self, found: FoundRecord) -> None:
         """Check a record of the ledger."""
         span = Span.read(found.fields)
         if span is None:
@@ -70,7 +70,7 @@ class ReadingsAudit:
             self._flag("I7", None, found, what, f": {known.charged} to {span.start - 1}")
         known.add(span)
 
-    def record(self, found: Found, *, newer: bool = False) -> None:
+    def record(self, found: FoundRecord, *, newer: bool = False) -> None:
         """Check a record of the sink; ``newer``: see ``StreamAudit.record``."""
         if found.stream != self.stream:
             self._foreign += 1
@@ -94,7 +94,9 @@ class ReadingsAudit:
         else:
             self._publish(known, position, reading, found)
 
-    def _publish(self, known: _Partition, position: int, reading: int | None, found: Found) -> None:
+    def _publish(
+        self, known: _PartitionCharges, position: int, reading: int | None, found: FoundRecord
+    ) -> None:
         if known.hashes and position != known.next:
             what = "readings do not follow each other"
             self._flag("I7", None, found, what, f": {position} comes after {known.next - 1}")
@@ -130,7 +132,7 @@ class ReadingsAudit:
             )
         ]
 
-    def _conclude(self, number: int, one: _Partition, kept: Kept) -> None:
+    def _conclude(self, number: int, one: _PartitionCharges, kept: Kept) -> None:
         place = f"the sink, partition {number}"
         if kept == "everything" and one.hashes and one.first:
             self._flag("I7", None, place, "its first readings are missing", f": it begins at {one.first}")
@@ -146,10 +148,10 @@ class ReadingsAudit:
             else:
                 self._undecided += position >= one.next
 
-    def _of(self, partition: int) -> _Partition:
-        return self._partitions.setdefault(partition, _Partition())
+    def _of(self, partition: int) -> _PartitionCharges:
+        return self._partitions.setdefault(partition, _PartitionCharges())
 
-    def _check_entry(self, span: Span, found: Found) -> None:
+    def _check_entry(self, span: Span, found: FoundRecord) -> None:
         fields = found.fields or {}
         if found.key != self.stream.encode():
             self._flag("I7", None, found, "its key is not the name of the stream")
@@ -166,21 +168,23 @@ class ReadingsAudit:
             what = "the entry is of another instance of the stream than the first one: its budget began anew"
             self._flag("I7", None, found, what)
 
-    def _check_statement(self, fields: Mapping[str, Any], found: Found) -> None:
+    def _check_statement(self, fields: Mapping[str, Any], found: FoundRecord) -> None:
         if found.key != self.stream.encode():
             self._flag("I7", None, found, "its key is not the name of the stream")
         self._check_terms({**self._terms, "step": self._step}, fields, found)
         if fields["partition"] != found.partition:
             self._flag("I7", None, found, "it is of another partition of the source")
 
-    def _check_terms(self, terms: Mapping[str, object], fields: Mapping[str, Any], found: Found) -> None:
+    def _check_terms(
+        self, terms: Mapping[str, object], fields: Mapping[str, Any], found: FoundRecord
+    ) -> None:
         for name, own in terms.items():
             if fields.get(name) != own:
                 what = f"{name} is not that of the topology"
                 self._flag("I7", None, found, what, f": {fields.get(name)!r:.50}, not {own!r}")
 
     def _check_charge(
-        self, known: _Partition, position: int, reading: int | None, found: Found, *, newer: bool
+        self, known: _PartitionCharges, position: int, reading: int | None, found: FoundRecord, *, newer: bool
     ) -> None:
         span = known.span_of(position)
         if span is None:
@@ -201,7 +205,7 @@ class ReadingsAudit:
         return one == other
 
 
-class _Partition:
+class _PartitionCharges:
     """What was charged and published of one source partition."""
 
     def __init__(self) -> None:

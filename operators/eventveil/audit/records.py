@@ -20,7 +20,7 @@ _STATEMENTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRecord:
     """A record of the ledger or of a sink, where it was found; ``digest`` is the SHA-256 of its value.
 
     ``fields`` is its value if that is a JSON object, or a release by a schema, else None. ``committed`` is
@@ -44,7 +44,7 @@ class Found:
         value: bytes | None,
         committed: bool = True,
         content: bytes | None = None,
-    ) -> Found:
+    ) -> FoundRecord:
         """A record from its bytes; ``place`` is topic and partition. ``content`` is its value as JSON, where
         that is another one."""
         try:
@@ -113,7 +113,7 @@ class Entry:
     version: str | None = None
 
     @classmethod
-    def read(cls, found: Found) -> Entry | None:
+    def read(cls, found: FoundRecord) -> Entry | None:
         """The entry in a record; None if there is none."""
         fields = found.fields or {}
         try:

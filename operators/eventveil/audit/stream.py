@@ -9,15 +9,15 @@ from eventveil.audit.charges import (
     ChangeWindows,
     Charges,
     HorizonSums,
-    Seen,
+    SeenInSink,
     SinkOrder,
     WindowSums,
     exceeding,
 )
 from eventveil.audit.columns import ColumnsAudit
 from eventveil.audit.control import Asks, ControlAudit
-from eventveil.audit.findings import Discovery, Finding, Kept, Report, Violations, discovery_in
-from eventveil.audit.records import Entry, Found
+from eventveil.audit.findings import DiscoveryCost, Finding, Kept, Report, Violations, discovery_in
+from eventveil.audit.records import Entry, FoundRecord
 from eventveil.formats.change import Change, ChangeLimit, Options, Terms, change_limits
 from eventveil.formats.span import Span
 from eventveil.mechanisms.registry import PAN, known
@@ -48,7 +48,7 @@ class StreamAudit:
         columns: int,
         options: tuple[Options, Options],
         asks: Asks | None = None,
-        discovery: Discovery | None = None,
+        discovery: DiscoveryCost | None = None,
         found: tuple[str, Discover] | None = None,
     ) -> None:
         """``first`` are the terms that the ledger begins with, ``last`` those that it should end with.
@@ -72,7 +72,7 @@ class StreamAudit:
         #: Where the terms began that hold now; releases before ``_sink_since`` are in another sink.
         self._since = self._sink_since = self._windows_before = 0
         self._instance: str | None = None
-        self._aborted_entries: dict[tuple[int, bytes], Found] = {}
+        self._aborted_entries: dict[tuple[int, bytes], FoundRecord] = {}
         #: Digests that the ledger does not have, by timestamp: of violations, and of what is newer than it.
         self._others: dict[int, set[bytes]] = {}
         self._two_draws: set[int] = set()
@@ -94,7 +94,7 @@ class StreamAudit:
             place = f"{topic}, partition {partition}, offset {offset}"
             self._flag("I7", None, place, "the ledger begins here: entries before this were removed")
 
-    def entry(self, found: Found) -> None:
+    def entry(self, found: FoundRecord) -> None:
         """Check a record of the ledger."""
         self._check_key(found)
         change = Change.read(found.fields)
@@ -130,7 +130,7 @@ class StreamAudit:
         else:
             self._repeated += 1
 
-    def _charged_twice(self, entry: Entry, found: Found, known: int) -> None:
+    def _charged_twice(self, entry: Entry, found: FoundRecord, known: int) -> None:
         """Two releases of a timestamp were drawn, and both are charged: both count in every window."""
         if not self._charges.add_again(known, entry):
             self._repeated += 1
@@ -146,7 +146,7 @@ class StreamAudit:
             f": {first}, {entry.digest.hex()[:16]} here; both are added up",
         )
 
-    def record(self, found: Found, *, newer: bool = False) -> None:
+    def record(self, found: FoundRecord, *, newer: bool = False) -> None:
         """Check a record of the sink.
 
         ``newer``: it may have been committed after the ledger was read, so its entry may be missing, if it
@@ -174,7 +174,7 @@ class StreamAudit:
                 self._flag("I2", timestamp, found, _NO_ENTRY)
         self._check_one_draw(timestamp, found)
 
-    def asked(self, found: Found, *, newer: bool = False) -> None:
+    def asked(self, found: FoundRecord, *, newer: bool = False) -> None:
         """Check a record of the control topic; ``newer``: see ``record``."""
         if self._control is not None:
             self._control.record(found, newer=newer)
@@ -265,18 +265,18 @@ class StreamAudit:
             return max(1, span - window + 1) if span else 0
         return -(-span // window) if self._guarantee.renews else min(span, 1)
 
-    def begins(self, change: Change, found: Found) -> None:
+    def begins(self, change: Change, found: FoundRecord) -> None:
         """Take note that a reset, which was found in the ledger, begins this generation."""
         self._instance = change.instance
         # A reset changes no option, and its record says nothing of delta.
         if change.after._replace(delta=self._terms.delta) != self._terms:
             self._flag("I7", change.start, found, "the generation begins under different terms than it says")
 
-    def ends(self, change: Change, found: Found) -> None:
+    def ends(self, change: Change, found: FoundRecord) -> None:
         """Take note that a reset, which was found in the ledger, ends this generation."""
         self._check_instance(change, found)
 
-    def _change(self, change: Change, found: Found) -> None:
+    def _change(self, change: Change, found: FoundRecord) -> None:
         """Go on under other terms: sum windows up anew, and those across the change beside them."""
         try:
             change = change.under(self._options)
@@ -308,7 +308,7 @@ class StreamAudit:
             ChangeWindows(one, self._crossed, self._charges) for one in self._change_limits()
         ]
 
-    def _check_allowed(self, change: Change, found: Found) -> None:
+    def _check_allowed(self, change: Change, found: FoundRecord) -> None:
         """What no migration can change says in what windows are summed up: across it no sum is right."""
         for name, one in change.fields.items():
             if name.startswith("mechanism.") and is_refused(name, one.new):
@@ -319,7 +319,7 @@ class StreamAudit:
         """The limits of the windows across the last change of terms, or one before it as well."""
         return [one for one in change_limits(self._crossed, self._first) if one.until > self._since]
 
-    def _check_instance(self, change: Change, found: Found) -> None:
+    def _check_instance(self, change: Change, found: FoundRecord) -> None:
         if self._instance is not None and change.previous != self._instance:
             self._flag("I7", change.start, found, "the change is of another instance of the stream")
 
@@ -334,21 +334,21 @@ class StreamAudit:
         timestamps = self._charges.timestamps
         return timestamps[-1] if timestamps else 0
 
-    def _check_key(self, found: Found) -> None:
+    def _check_key(self, found: FoundRecord) -> None:
         if found.committed and found.key != self.stream.encode():
             self._flag("I7", found.timestamp, found, "its key is not the name of the stream")
 
-    def _check_partition(self, timestamp: int, found: Found) -> None:
+    def _check_partition(self, timestamp: int, found: FoundRecord) -> None:
         if found.partition != self._partition:
             what = f"the ledger of this stream is in partition {self._partition}"
             self._flag("I7", timestamp, found, what)
 
-    def _check_order(self, entry: Entry, found: Found) -> None:
+    def _check_order(self, entry: Entry, found: FoundRecord) -> None:
         if self._last and entry.timestamp != self._last + 1:
             what = "the timestamps of the ledger are not consecutive"
             self._flag("I7", entry.timestamp, found, what, f": the last one before it is {self._last}")
 
-    def _check_terms(self, entry: Entry, found: Found) -> None:
+    def _check_terms(self, entry: Entry, found: FoundRecord) -> None:
         fields, terms = found.fields or {}, self._terms
         for name in ("mechanism", "window", "units"):
             own = getattr(terms, name)
@@ -375,7 +375,7 @@ class StreamAudit:
             what = "the entry is of another instance of the stream than the first one: its budget began anew"
             self._flag("I7", entry.timestamp, found, what)
 
-    def _check_spends(self, entry: Entry, found: Found) -> None:
+    def _check_spends(self, entry: Entry, found: FoundRecord) -> None:
         if entry.fresh and not entry.publish:
             self._flag("I7", entry.timestamp, found, "a fresh release was not charged")
         if entry.publish and not entry.fresh and not entry.forfeited:
@@ -438,22 +438,22 @@ class StreamAudit:
             pass
         return None
 
-    def _charged_record(self, found: Found, timestamp: int, known: int) -> None:
+    def _charged_record(self, found: FoundRecord, timestamp: int, known: int) -> None:
         if self._charges.statement(known) != found.statement:
             what = "the record states a different charge than its ledger entry"
             self._flag("I7", timestamp, found, what)
         self._check_times(timestamp, found)
         self._first_records.setdefault(found.partition, timestamp)
         before = self._charges.seen[known]
-        self._charges.see(known, Seen.PUBLISHED if found.committed else Seen.ABORTED, found.shown)
+        self._charges.see(known, SeenInSink.PUBLISHED if found.committed else SeenInSink.ABORTED, found.shown)
         if not found.committed:
             self._aborted += 1
-        elif before == Seen.PUBLISHED:
+        elif before == SeenInSink.PUBLISHED:
             self._repeated += 1
         else:
             self._order.add(timestamp, found)
 
-    def _check_times(self, timestamp: int, found: Found) -> None:
+    def _check_times(self, timestamp: int, found: FoundRecord) -> None:
         for name, bound in (("start", timestamp), ("end", timestamp + 1)):
             try:
                 right = format_rfc3339(start_of(self._timeline, bound))
@@ -463,7 +463,7 @@ class StreamAudit:
                 what = f"{name} is not that of the timestamp in the topology"
                 self._flag("I7", timestamp, found, what, f", {right}")
 
-    def _aborted_entry(self, timestamp: int, digest: bytes, found: Found) -> None:
+    def _aborted_entry(self, timestamp: int, digest: bytes, found: FoundRecord) -> None:
         known = self._charges.find(timestamp)
         if known is None:
             self._undecided += timestamp > self._last
@@ -474,12 +474,12 @@ class StreamAudit:
         else:
             self._flag("I1", timestamp, found, "it charged a different release than the committed entry")
 
-    def _check_one_draw(self, timestamp: int, found: Found) -> None:
+    def _check_one_draw(self, timestamp: int, found: FoundRecord) -> None:
         others = self._others.get(timestamp)
         if others is None or timestamp in self._two_draws:
             return
         known = self._charges.find(timestamp)
-        shown = len(others) + (known is not None and self._charges.seen[known] != Seen.NOT)
+        shown = len(others) + (known is not None and self._charges.seen[known] != SeenInSink.NOT)
         if shown > 1:
             self._two_draws.add(timestamp)
             self._flag("I1", timestamp, found, _TWO_DRAWS)
@@ -497,12 +497,12 @@ class StreamAudit:
         return min(self._first_records.values(), default=None)
 
     def _check_published(self, index: int) -> None:
-        if self._charges.seen[index] != Seen.PUBLISHED:
+        if self._charges.seen[index] != SeenInSink.PUBLISHED:
             what = "the release was charged, but its record is not in the sink"
             self._flag("I7", self._charges.timestamps[index], "the sink", what)
 
 
-def stranger(found: Found) -> Finding | None:
+def stranger(found: FoundRecord) -> Finding | None:
     """What is wrong with a ledger record of no known stream; None if it is of another stream."""
     known = Entry.read(found) or Change.read(found.fields) or Span.read(found.fields)
     if not found.committed or known is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from eventveil.audit.periods import time_of
-from eventveil.audit.records import Entry, Found
+from eventveil.audit.records import Entry, FoundRecord
 from eventveil.formats.span import Span
 from eventveil.model.topology import Timeline
 
@@ -48,7 +48,7 @@ class _Counted:
 
 
 @dataclass(slots=True)
-class _Stream:
+class _StreamVersions:
     timeline: Timeline | None
     versions: dict[str | None, _Counted] = field(default_factory=dict)
     unnamed: int = 0
@@ -64,9 +64,9 @@ class Versions:
     """
 
     def __init__(self, timelines: Mapping[str, Timeline | None]) -> None:
-        self._streams = {name: _Stream(timeline) for name, timeline in timelines.items()}
+        self._streams = {name: _StreamVersions(timeline) for name, timeline in timelines.items()}
 
-    def see(self, found: Found) -> None:
+    def see(self, found: FoundRecord) -> None:
         """Take note of a record; what was aborted, or is no entry of these streams, is passed over."""
         stream = self._streams.get(found.stream)
         if stream is None or not found.committed:
@@ -94,7 +94,7 @@ class Versions:
         )
 
 
-def _finished(stream: _Stream, version: str | None, one: _Counted) -> VersionSpan:
+def _finished(stream: _StreamVersions, version: str | None, one: _Counted) -> VersionSpan:
     timeline = stream.timeline
     if timeline is None:
         return VersionSpan(version, one.entries, None, None, None, None)

@@ -16,15 +16,15 @@ from eventveil.advise.choices import Question
 from eventveil.advise.generating import HOUR
 from eventveil.advise.page import page
 from eventveil.advise.planning import plan_of
-from eventveil.advise.reading import Read, read_events
+from eventveil.advise.reading import ReadEvents, read_events
 from eventveil.advise.searching import Findings, search
 from eventveil.advise.tally import Tally
 from eventveil.advise.trials import Processes, Runner, alone, perform
-from eventveil.advise.writing import Plan, listed_apart, topology_text
+from eventveil.advise.writing import TopologyPlan, listed_apart, topology_text
 from eventveil.cli.files import refuse_existing, write_topology
 from eventveil.cli.loading import is_topology
 from eventveil.cli.progress import progress
-from eventveil.cli.subjects import Subject, of_file, of_topology, with_found_columns
+from eventveil.cli.subjects import AdviceSubject, of_file, of_topology, with_found_columns
 from eventveil.cli.words import exit_on_error
 from eventveil.describe.guarantee import describe
 from eventveil.mechanisms.registry import find, of_stream
@@ -194,7 +194,7 @@ def advise(
 
 def _question(
     stream: Stream,
-    known: Subject | None,
+    known: AdviceSubject | None,
     unit: int,
     epsilon: str | None,
     delta: str | None,
@@ -225,7 +225,7 @@ def _question(
     )
 
 
-def _origin(known: Subject | None, read: Read, unit: int) -> int:
+def _origin(known: AdviceSubject | None, read: ReadEvents, unit: int) -> int:
     """Where the first total begins: days at midnight UTC, or where a timestamp of the topology does."""
     first = int(read.events.times.min())
     origin = known.stream.timeline.origin if known else 0
@@ -241,7 +241,7 @@ def _runner(processes: int) -> Iterator[Runner]:
         yield run
 
 
-def _read(chosen: Subject, stream: Stream) -> Read:
+def _read(chosen: AdviceSubject, stream: Stream) -> ReadEvents:
     source = chosen.open()
     with progress("reading events") as told:
         return read_events(stream, source, lambda: told(source.done, source.total or 0))
@@ -256,7 +256,12 @@ def _search(question: Question, tally: Tally, run: Runner) -> Findings:
 
 
 def _answer(
-    findings: Findings, read: Read, chosen: Subject, stream: Stream, output: str | None, html: str | None
+    findings: Findings,
+    read: ReadEvents,
+    chosen: AdviceSubject,
+    stream: Stream,
+    output: str | None,
+    html: str | None,
 ) -> None:
     """Say what was found, and write what was asked for."""
     remarks = (_RECOMMENDED, *(_NEW if chosen.file is None else _CARRIED))
@@ -275,7 +280,7 @@ def _answer(
         click.echo(line, err=output == "-")
 
 
-def _lines(findings: Findings, read: Read, promise: Sequence[str]) -> Iterator[str]:
+def _lines(findings: Findings, read: ReadEvents, promise: Sequence[str]) -> Iterator[str]:
     yield from _paragraph("Note", [report.LEAKS, report.RAW])
     rows = report.rows(findings)
     unit = report.a_unit(findings.question.unit)
@@ -299,7 +304,7 @@ def _paragraph(head: str, lines: Iterable[str]) -> Iterator[str]:
     yield ""
 
 
-def _promise(plan: Plan, file: str | None) -> tuple[str, ...]:
+def _promise(plan: TopologyPlan, file: str | None) -> tuple[str, ...]:
     """What `eventveil check` says of the recommended topology, which has to be valid for that.
 
     Paths in it are relative to ``file``, from which it was made.

@@ -14,7 +14,7 @@ from pathlib import Path
 from eventveil.audit.findings import Finding, Kept, ReadingsReport, Report
 from eventveil.audit.generations import GenerationsAudit
 from eventveil.audit.readings import ReadingsAudit
-from eventveil.audit.records import Found
+from eventveil.audit.records import FoundRecord
 from eventveil.audit.stream import stranger
 from eventveil.cli.witness import WitnessUpdater
 from eventveil.formats.change import Change
@@ -29,7 +29,7 @@ from eventveil.model.topology import Kafka, Timeline, Topology
 from eventveil.read.by_schema import BySchema
 from eventveil.read.problems import ReadingError
 
-Watch = Callable[[Found], None]
+Watch = Callable[[FoundRecord], None]
 """What sees every record of the ledger beside the audits."""
 
 
@@ -122,7 +122,7 @@ def _changes(kafka: Kafka, ends: Offsets) -> dict[str, list[Change]]:
             for message in messages:
                 if offset_of(message) >= end:
                     break
-                record = Found.read(place, offset_of(message), message.key(), message.value())
+                record = FoundRecord.read(place, offset_of(message), message.key(), message.value())
                 if change := Change.read(record.fields):
                     found.setdefault(change.stream, []).append(change)
     return found
@@ -204,7 +204,7 @@ def _read_sink(
 
 def _read(
     kafka: Kafka, place: TopicPartition, start: int, end: int, schemas: BySchema | None = None
-) -> Iterator[Found]:
+) -> Iterator[FoundRecord]:
     """The records of a partition below a settled end, aborted ones included and marked, nonces left out.
 
     ``schemas`` reads those of sinks.
@@ -228,7 +228,7 @@ def _read(
             if not is_nonce(message.key()):
                 value = message.value()
                 content = None if schemas is None else _content(schemas, value, f"{place}, offset {offset}")
-                yield Found.read(place, offset, message.key(), value, is_committed, content)
+                yield FoundRecord.read(place, offset, message.key(), value, is_committed, content)
 
 
 def _content(schemas: BySchema, value: bytes | None, place: str) -> bytes:

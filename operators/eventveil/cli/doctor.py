@@ -15,8 +15,8 @@ from eventveil.cli.files import refuse_existing
 from eventveil.cli.loading import load_or_exit
 from eventveil.cli.words import fail, words_of
 from eventveil.doctor.proposal import commented, propose
-from eventveil.doctor.report import Report, report_on
-from eventveil.doctor.sample import Sample
+from eventveil.doctor.report import DoctorReport, report_on
+from eventveil.doctor.sample import SourceSample
 from eventveil.doctor.sampling import newest_of_file, newest_of_topic, topics_of
 from eventveil.kafka.cluster import Cluster
 from eventveil.model.errors import EventveilError
@@ -80,7 +80,7 @@ def doctor(
     sys.exit(0 if report.is_well else EXIT_UNWELL)
 
 
-def _examine(topology: Topology, records: int, path: str | None) -> Report:
+def _examine(topology: Topology, records: int, path: str | None) -> DoctorReport:
     """Raises EventveilError, KafkaException, OSError and ValueError."""
     text = Path(topology.path).read_text(encoding="utf-8-sig")
     samples = _samples(topology, records, path)
@@ -89,7 +89,7 @@ def _examine(topology: Topology, records: int, path: str | None) -> Report:
     return report_on(topology, text, samples, proposal, now)
 
 
-def _samples(topology: Topology, records: int, path: str | None) -> dict[str, Sample]:
+def _samples(topology: Topology, records: int, path: str | None) -> dict[str, SourceSample]:
     sources = topics_of(topology)
     if path is None:
         cluster = Cluster(topology.kafka)
@@ -109,7 +109,7 @@ def _pointers(stream: object) -> set[str]:
     return set() if source is None else {*source.pointers}
 
 
-def _write(report: Report, output: str) -> None:
+def _write(report: DoctorReport, output: str) -> None:
     """Write the proposed topology, if it is valid where it is to be. Raises TopologyInvalid and OSError."""
     text = commented(report.proposal)
     load_text(output, text, os.environ)

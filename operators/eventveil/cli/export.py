@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 
 from eventveil.cli.files import refuse_existing
 from eventveil.cli.loading import is_topology, load_or_exit
-from eventveil.cli.options import Time
+from eventveil.cli.options import TimeOption
 from eventveil.cli.progress import Told, progress
 from eventveil.cli.words import fail, stop_if_unread, words_of
 from eventveil.describe.guarantee import count
@@ -34,9 +34,11 @@ from eventveil.read.tables import Table
 )  # fmt: skip
 @click.option("--stream", help="The stream to export; optional if there is only one.")
 @click.option(
-    "--from", "start", type=Time(), metavar="TIME", help="Leave out releases that begin before TIME."
+    "--from", "start", type=TimeOption(), metavar="TIME", help="Leave out releases that begin before TIME."
 )
-@click.option("--to", "end", type=Time(), metavar="TIME", help="Leave out releases that end after TIME.")
+@click.option(
+    "--to", "end", type=TimeOption(), metavar="TIME", help="Leave out releases that end after TIME."
+)
 @click.option(
     "--long/--wide", "is_long", default=True,
     help="A row for each time and column, with interval (default), or for each time, with a column each.",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from eventveil.advise.writing import Plan, listed_apart, topology_text
+from eventveil.advise.writing import TopologyPlan, listed_apart, topology_text
 
 
 def refuse_existing(paths: dict[str, str | None], force: bool) -> None:
@@ -22,7 +22,7 @@ def refuse_existing(paths: dict[str, str | None], force: bool) -> None:
             raise click.UsageError(f"{option}: {path} exists; --force replaces it")
 
 
-def write_topology(path: str, plan: Plan) -> tuple[str, ...]:
+def write_topology(path: str, plan: TopologyPlan) -> tuple[str, ...]:
     """Write a topology, to standard output for ``-``; the names of all files. Raises OSError.
 
     Many columns are in a file beside it, which is replaced.

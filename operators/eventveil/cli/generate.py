@@ -7,9 +7,9 @@ import re
 import click
 
 from eventveil.advise.generating import HOUR, Events, Traffic, draw, json_lines, labels, user_names
-from eventveil.advise.writing import Plan
+from eventveil.advise.writing import TopologyPlan
 from eventveil.cli.files import refuse_existing, write_topology
-from eventveil.cli.options import Time
+from eventveil.cli.options import TimeOption
 from eventveil.cli.words import exit_on_error
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339
@@ -40,7 +40,7 @@ def _name(context: click.Context, parameter: click.Parameter, value: str) -> str
     help=f"Number of users; some visit often, some never; default: one per {_EACH} events.",
 )  # fmt: skip
 @click.option(
-    "--from", "start", type=Time(), metavar="TIME", default="2026-01-05T00:00:00Z", show_default=True,
+    "--from", "start", type=TimeOption(), metavar="TIME", default="2026-01-05T00:00:00Z", show_default=True,
     help="When the first day begins, at a full hour; the default is a Monday.",
 )  # fmt: skip
 @click.option(
@@ -122,8 +122,8 @@ def _write_parquet(output: str, events: Events, traffic: Traffic) -> None:
     pq.write_table(pa.table(table), output)
 
 
-def _plan(name: str, traffic: Traffic) -> Plan:
-    return Plan(
+def _plan(name: str, traffic: Traffic) -> TopologyPlan:
+    return TopologyPlan(
         name=name,
         stream="views",
         topic=f"{name}.views",

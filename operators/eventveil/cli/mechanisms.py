@@ -11,7 +11,7 @@ from eventveil.cli.loading import EXIT_FAILED
 from eventveil.mechanisms import plugins
 from eventveil.mechanisms import registry as kinds
 from eventveil.mechanisms.base import Guarantee, Mechanism
-from eventveil.mechanisms.contract import LIMITS, PROPERTIES, Finding, judge
+from eventveil.mechanisms.contract import LIMITS, PROPERTIES, PropertyResult, judge
 from eventveil.mechanisms.contract.subject import Subject
 from eventveil.model.errors import PluginRefused, UnfitSetting
 from eventveil.model.spelling import suggestion
@@ -179,7 +179,7 @@ def _check_options(subject: Subject) -> None:
         raise click.UsageError(f"--option {unfit.setting}: {unfit}") from None
 
 
-def _lines(finding: Finding) -> Iterator[str]:
+def _lines(finding: PropertyResult) -> Iterator[str]:
     verdict = "ok    " if finding.counterexample is None else "FAILED"
     yield f"{verdict} {finding.property.name}: {finding.property.says}"
     if finding.tried:

@@ -14,7 +14,7 @@ from eventveil.describe.guarantee import number
 from eventveil.formats.change import Difference, Terms
 from eventveil.kafka.cluster import Cluster
 from eventveil.kinds.registry import kind_of, merged_streams, plan_readings, plan_streams
-from eventveil.lifecycle.apply import Step, StreamMigrator, pan_private_manifest, read_histories
+from eventveil.lifecycle.apply import MigrationStep, StreamMigrator, pan_private_manifest, read_histories
 from eventveil.lifecycle.cap import check_cap
 from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.relocation import doubtful
@@ -99,7 +99,7 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
     return any(plan.steps) or bool(moved or grown) or plan.lacks_room
 
 
-def _check_budget(topology: Topology, steps: Sequence[Step]) -> None:
+def _check_budget(topology: Topology, steps: Sequence[MigrationStep]) -> None:
     """Raise StateRefused if new terms cost too much beside what earlier generations have released."""
     timelines = {stream.name: stream.timeline for stream in topology.streams}
     begins = [start_of(timelines[one.stream], one.start) for one in steps if one.before != one.after]
@@ -125,7 +125,7 @@ def _move(stage: _Stage, *, apply: bool, lost: bool) -> list[str]:
     return [step.stream for step in steps]
 
 
-def _grow(values: _Values, *, apply: bool, lost: bool) -> list[Moved]:
+def _grow(values: _ValuesPlan, *, apply: bool, lost: bool) -> list[Moved]:
     """Let the value streams over a topic go on, or say how; those that could not go on as they were."""
     steps = values.steps
     if apply and steps:
@@ -142,7 +142,7 @@ def _grow(values: _Values, *, apply: bool, lost: bool) -> list[Moved]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Values:
+class _ValuesPlan:
     """What one look has found is to be done with the value streams over a topic."""
 
     migrator: ValuesMigrator
@@ -154,7 +154,7 @@ class _Stage:
     """What one look has found is to be done with the re-keying of a topic of events, by stream behind it."""
 
     migrator: StageMigrator
-    steps: list[Step]
+    steps: list[MigrationStep]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +163,12 @@ class _Plan:
 
     layouts: list[Layout | None]
     migrators: list[StreamMigrator]
-    steps: list[Step | None]
+    steps: list[MigrationStep | None]
     stages: list[_Stage]
-    values: list[_Values]
+    values: list[_ValuesPlan]
 
     @property
-    def all_steps(self) -> list[Step | None]:
+    def all_steps(self) -> list[MigrationStep | None]:
         """Those of streams by themselves, and those behind re-keying stages."""
         return [*self.steps, *(step for stage in self.stages for step in stage.steps)]
 
@@ -212,10 +212,10 @@ def _plan(topology: Topology, lost: bool, since: int | None) -> _Plan:
     return _Plan([counted, rekeyed, values], migrators, steps, stages, of_values)
 
 
-def _values(topology: Topology, cluster: Cluster, layout: Layout, lost: bool) -> Iterator[_Values]:
+def _values(topology: Topology, cluster: Cluster, layout: Layout, lost: bool) -> Iterator[_ValuesPlan]:
     for source in topology.value_sources:
         migrator = ValuesMigrator(topology, cluster, source, layout)
-        yield _Values(migrator, migrator.migrate(apply=False, lost=lost))
+        yield _ValuesPlan(migrator, migrator.migrate(apply=False, lost=lost))
 
 
 def _stages(
@@ -232,11 +232,11 @@ def _stages(
         yield _Stage(migrator, migrator.migrate(apply=False, lost=lost))
 
 
-def _doubtful(step: Step | None) -> Unsettled | None:
+def _doubtful(step: MigrationStep | None) -> Unsettled | None:
     return None if step is None else doubtful(step.stream, step.differences)
 
 
-def _show(step: Step, *, apply: bool) -> None:
+def _show(step: MigrationStep, *, apply: bool) -> None:
     click.echo(
         f"{step.stream}: {'continues' if apply else 'would continue'} from timestamp {step.start} with"
     )

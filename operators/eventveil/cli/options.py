@@ -37,7 +37,7 @@ class Size(click.ParamType):
         return size
 
 
-class Time(click.ParamType):
+class TimeOption(click.ParamType):
     """An RFC 3339 time as epoch milliseconds; the word ``last``, where it is allowed, as None."""
 
     name = "time"

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_MEMORY, load_or_exit
-from eventveil.cli.options import Time, memory_limit
+from eventveil.cli.options import TimeOption, memory_limit
 from eventveil.cli.progress import progress
 from eventveil.cli.words import fail, stop_if_unread, words_of
 from eventveil.decoding.rules import Reason
@@ -26,7 +26,7 @@ from eventveil.model.timeline import format_rfc3339, start_of
 from eventveil.model.topology import Stream, Topology
 from eventveil.process import allocator
 from eventveil.process.memory import MemoryLimit, MemoryLimitReached
-from eventveil.replay.errors import Errors
+from eventveil.replay.errors import StreamErrors
 from eventveil.replay.files import open_file
 from eventveil.replay.inputs import Input
 from eventveil.replay.outputs import STANDARD_OUTPUT, Paths, open_outputs
@@ -57,11 +57,11 @@ _MORE_MEMORY = (
     help="The releases, as the sink would get them; - is standard output.",
 )  # fmt: skip
 @click.option(
-    "--from", "start", type=Time(), metavar="TIME",
+    "--from", "start", type=TimeOption(), metavar="TIME",
     help="Where the first timestamp begins; default: the origin. It must be where a timestamp begins.",
 )  # fmt: skip
 @click.option(
-    "--to", "end", type=Time(last=True), metavar="TIME|last",
+    "--to", "end", type=TimeOption(last=True), metavar="TIME|last",
     help="The last timestamp is the last one that ends at or before TIME; with `last`, the last one that has "
     "an event, so that raw data decide the length. Value streams have no timestamps and end with their "
     "input.",
@@ -270,11 +270,11 @@ def _covered(stream: Stream) -> str:
     return f"horizon of {window} timestamps" if level == "user" else consecutive(window)
 
 
-def _write(running: Replay, given: Input, paths: Paths, limit: MemoryLimit) -> dict[str, Errors]:
+def _write(running: Replay, given: Input, paths: Paths, limit: MemoryLimit) -> dict[str, StreamErrors]:
     """Write all releases; the errors by stream, where the truth is wanted and it is counts."""
     begun = time.monotonic()
     wanted = [stream for stream in running.streams if paths.truth is not None and kind_of(stream).raw_events]
-    errors = {stream.name: Errors(len(stream.counts.labels)) for stream in wanted}
+    errors = {stream.name: StreamErrors(len(stream.counts.labels)) for stream in wanted}
     with open_outputs(paths) as outputs, _watched(running, given, limit) as advance:
         for released in running:
             outputs.write(released)

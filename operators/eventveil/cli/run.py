@@ -181,7 +181,7 @@ def run(
     )
     if processes == 1:
         settings.work()
-    work = Share(settings, processes)
+    work = ProcessShare(settings, processes)
     work.check()
     configure_logging(log_level)
     load_or_exit(topology)
@@ -232,7 +232,7 @@ class WorkerSettings:
 
 
 @dataclass(frozen=True)
-class Share:
+class ProcessShare:
     """The work of one of several processes."""
 
     whole: WorkerSettings

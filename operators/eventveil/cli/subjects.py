@@ -13,7 +13,7 @@ import click
 from eventveil.advise.generating import HOUR
 from eventveil.advise.planning import with_columns
 from eventveil.advise.reading import find_columns, types_of
-from eventveil.advise.writing import Plan
+from eventveil.advise.writing import TopologyPlan
 from eventveil.cli.loading import load_or_exit
 from eventveil.doctor.editing import Edits
 from eventveil.kinds.registry import kind_of
@@ -34,7 +34,7 @@ _ADVISED = "-advised"
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class AdviceSubject:
     """Events, the stream that says where user, column and time are in them, and the topology's name.
 
     ``open`` begins to read them, each time anew. ``file`` is the topology, None where there is none: then
@@ -51,7 +51,7 @@ class Subject:
         """Whether the stream knows its columns and types."""
         return self.file is not None
 
-    def carried(self, plan: Plan) -> Plan:
+    def carried(self, plan: TopologyPlan) -> TopologyPlan:
         """The plan with all settings of the file that advice does not try, beside the file's own topics.
 
         Raises OSError.
@@ -72,7 +72,7 @@ class Subject:
         )
 
 
-def of_topology(path: str, source: str | None, only: str | None) -> Subject:
+def of_topology(path: str, source: str | None, only: str | None) -> AdviceSubject:
     """A stream of a topology; exits with 78 if that is invalid. UsageError unless one stream is meant."""
     topology = load_or_exit(path)
     if source is None:
@@ -85,7 +85,7 @@ def of_topology(path: str, source: str | None, only: str | None) -> Subject:
     if len(streams) != 1:
         names = ", ".join(one.name for one in every) or "which there are none"
         raise click.UsageError(f"--stream and --input should name one stream of counts, of {names}")
-    return Subject(topology.name, streams[0], lambda: _open(topology, streams[0], source), path)
+    return AdviceSubject(topology.name, streams[0], lambda: _open(topology, streams[0], source), path)
 
 
 def _open(topology: Topology, stream: Stream, source: str) -> Input:
@@ -94,7 +94,7 @@ def _open(topology: Topology, stream: Stream, source: str) -> Input:
     return open_topic(topology, source.removeprefix(_TOPIC))
 
 
-def of_file(path: str, user: str, column: str, time: str) -> Subject:
+def of_file(path: str, user: str, column: str, time: str) -> AdviceSubject:
     """A file of events. Nothing but the pointers is known of them."""
     stem = "".join(one if one.isascii() and one.isalnum() else "-" for one in Path(path).stem.lower())
     name = stem.strip("-")[:60] or "advised"
@@ -107,7 +107,7 @@ def of_file(path: str, user: str, column: str, time: str) -> Subject:
         sink=Sink(f"{name}.sanitized"),
         dead_letter=f"{name}.dead",
     )
-    return Subject(name, stream, lambda: _open_file(path, stream.source))
+    return AdviceSubject(name, stream, lambda: _open_file(path, stream.source))
 
 
 def _open_file(path: str, fields: Source) -> Input:
@@ -117,7 +117,7 @@ def _open_file(path: str, fields: Source) -> Input:
         raise click.UsageError(str(error)) from None
 
 
-def with_found_columns(subject: Subject, columns: str | None) -> Stream:
+def with_found_columns(subject: AdviceSubject, columns: str | None) -> Stream:
     """The subject's stream with the columns that were asked for; None: those that it has.
 
     Raises EventveilError if there are none, and what reading the events raises.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from eventveil.audit.records import Found
+from eventveil.audit.records import FoundRecord
 from eventveil.audit.witness_file import read_witness, replace_witness
 from eventveil.formats.witness import Sighting, Sightings, Witness, refusal
 from eventveil.kafka.cluster import Cluster
@@ -38,7 +38,7 @@ class WitnessUpdater:
         """Take note where a partition of the sink of a value stream begins."""
         self._sightings.begins(place, offset)
 
-    def see(self, found: Found) -> None:
+    def see(self, found: FoundRecord) -> None:
         """Take note of the next record of the ledger, or of the sink of a value stream."""
         if found.committed:
             place = TopicPartition(found.topic, found.partition)

@@ -80,7 +80,7 @@ class AvroSchema:
             for one in references:
                 parse_schema(json.loads(one), named_schemas=named)
             whole = parse_schema(json.loads(text), named_schemas=named)
-            plain = _Plain(named)
+            plain = _PlainSchema(named)
             self._schema = parse_schema(plain.of(whole))
             plain.check()
         except (Unfit, MemoryError):
@@ -138,7 +138,7 @@ def _may_be(value: Any, schema: Any) -> bool:
     return (kind == "map" and isinstance(value, dict)) or (kind == "array" and isinstance(value, list))
 
 
-class _Plain:
+class _PlainSchema:
     """Copies a parsed schema whole, each named type where it is first met, with logical types of our own."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:

@@ -202,7 +202,7 @@ class WrongKind(TypeError):
     """What was found can be no time by its type."""
 
 
-class Clock:
+class TimeReader:
     """Reads times by the rules of a source, each by its own text or number alone."""
 
     def __init__(self, source: Source) -> None:

@@ -17,9 +17,9 @@ from eventveil.decoding import schemas as by_schema
 from eventveil.decoding.places import (
     MISSING,
     NO_ENVELOPE,
-    Clock,
     Envelope,
     Filter,
+    TimeReader,
     WrongKind,
     compile_field,
     compile_first,
@@ -353,7 +353,7 @@ class Decoder:
         self._times = [(field, compile_time(field, source)) for field in fields.listed(source.time)]
         #: Only what the broker wrote needs no look: anybody may have written an own time.
         self._is_brokers = not source.own_time
-        self._clock = Clock(source)
+        self._clock = TimeReader(source)
         looked_at = source.looked_at
         #: Whether the value of a record has to be parsed, and whether what is around it has to be known.
         self.reads_value = any(map(fields.is_pointer, looked_at))

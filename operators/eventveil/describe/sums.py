@@ -116,7 +116,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
+class PopulationCost:
     """What the streams of one population cost together over any ``span`` milliseconds.
 
     ``adjacency`` is the weakest of the streams': the sum protects no more than that. ``cap``, on epsilon, is
@@ -220,7 +220,7 @@ def cost_of(stream: Stream, span: int) -> Cost:
     return Cost(stream.name, met, covering, together((), (normal,)), level, steps_apart(stream), normal)
 
 
-def totals(streams: Sequence[Stream], budget: Budget | None) -> tuple[Total, ...]:
+def totals(streams: Sequence[Stream], budget: Budget | None) -> tuple[PopulationCost, ...]:
     """The sums of all populations, in the order of their first streams.
 
     The span is the budget's; without a budget it is the longest window of the population's streams.
@@ -231,7 +231,7 @@ def totals(streams: Sequence[Stream], budget: Budget | None) -> tuple[Total, ...
     )
 
 
-def totals_over(streams: Sequence[Stream], span: int) -> tuple[Total, ...]:
+def totals_over(streams: Sequence[Stream], span: int) -> tuple[PopulationCost, ...]:
     """The sums of all populations over any ``span`` (ms), without a cap; in the order of ``totals``."""
     return tuple(
         replace(
@@ -248,18 +248,18 @@ def _by_population(streams: Sequence[Stream]) -> dict[str, list[Stream]]:
     return populations
 
 
-def _total(population: str, streams: list[Stream], budget: Budget | None) -> Total:
+def _total(population: str, streams: list[Stream], budget: Budget | None) -> PopulationCost:
     span = budget.span if budget else max(s.mechanism.window * s.timeline.interval for s in streams)
     weakest: Adjacency = "substitute"
     if any(stream.mechanism.adjacency == "add-remove" for stream in streams):
         weakest = "add-remove"
     costs = tuple(cost_of(stream, span) for stream in streams)
     if budget is None or budget.population != population:
-        return Total(population, span, costs, weakest, None)
-    return Total(population, span, costs, weakest, budget.epsilon, budget.delta)
+        return PopulationCost(population, span, costs, weakest, None)
+    return PopulationCost(population, span, costs, weakest, budget.epsilon, budget.delta)
 
 
-def describe_total(total: Total, beside: Sequence[Unbounded] = ()) -> tuple[str, ...]:
+def describe_total(total: PopulationCost, beside: Sequence[Unbounded] = ()) -> tuple[str, ...]:
     """A sum over streams in plain words, and what is ``beside`` it for the same users."""
     span = duration_words(total.span)
     lines = [

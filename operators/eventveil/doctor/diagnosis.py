@@ -14,8 +14,8 @@ from eventveil.doctor.framing import Framing, framing
 from eventveil.doctor.judging import Verdicts, judge, unlisted
 from eventveil.doctor.keys import Keys, keys_of
 from eventveil.doctor.people import comes_again
-from eventveil.doctor.pointers import Field, event_ids, fields_of
-from eventveil.doctor.sample import Record, Sample
+from eventveil.doctor.pointers import FoundField, event_ids, fields_of
+from eventveil.doctor.sample import SampledRecord, SourceSample
 from eventveil.model.fields import listed
 from eventveil.model.topology import AnyStream, Source, Stream
 
@@ -53,7 +53,7 @@ class Diagnosis:
     """A stream and the sample of its source, looked at by wall clock time ``now`` (epoch ms)."""
 
     stream: AnyStream
-    sample: Sample
+    sample: SourceSample
     now: int
 
     @cached_property
@@ -82,7 +82,7 @@ class Diagnosis:
         return unlisted(self.stream, self.sample, self.now)
 
     @cached_property
-    def passing(self) -> Sequence[Record]:
+    def passing(self) -> Sequence[SampledRecord]:
         """The records that pass the filter; where none does, all of them, which show what is there."""
         records = self.sample.records
         if not isinstance(self.stream, Stream):
@@ -90,7 +90,7 @@ class Diagnosis:
         return passing(records, self.stream.source, self.sample) or records
 
     @cached_property
-    def fields(self) -> list[Field]:
+    def fields(self) -> list[FoundField]:
         """What fields most of the records have that pass the filter."""
         source = self.stream.source
         return fields_of(self.passing, source.max_bytes, source.format, self.sample.schemas)

@@ -13,7 +13,7 @@ import orjson
 from eventveil.decoding.places import MISSING, Filter, compile_field, is_there
 from eventveil.decoding.rules import Rejection, parse
 from eventveil.doctor.pointers import leaves, plain
-from eventveil.doctor.sample import Record, Sample
+from eventveil.doctor.sample import SampledRecord, SourceSample
 from eventveil.model import fields
 from eventveil.model.topology import Condition, Source
 
@@ -48,13 +48,13 @@ class Blocking:
         return f"{number}; most common at {field}: {seen}. Correct the value, its type, or the field"
 
 
-def passing(records: Sequence[Record], source: Source, sample: Sample) -> list[Record]:
+def passing(records: Sequence[SampledRecord], source: Source, sample: SourceSample) -> list[SampledRecord]:
     """The records that pass the filter, and those that cannot be read; all if there is no filter."""
     if not source.filter:
         return [*records]
     rules = Filter(source.filter)
 
-    def passes(record: Record) -> bool:
+    def passes(record: SampledRecord) -> bool:
         around = record.around
         if not rules.passes_around(around):
             return False
@@ -64,14 +64,14 @@ def passing(records: Sequence[Record], source: Source, sample: Sample) -> list[R
     return [one for one in records if passes(one)]
 
 
-def blocking(sample: Sample, source: Source) -> list[Blocking]:
+def blocking(sample: SourceSample, source: Source) -> list[Blocking]:
     """The conditions that hardly a record meets by itself; all of them if there is none."""
     found = [_tried(sample, source, one) for one in source.filter]
     alone = [one for one in found if one.passing < HARDLY * max(1, one.readable)]
     return alone or found
 
 
-def _tried(sample: Sample, source: Source, condition: Condition) -> Blocking:
+def _tried(sample: SourceSample, source: Source, condition: Condition) -> Blocking:
     rules, find = Filter([condition]), compile_field(condition.field)
     known, readable, met = Counter[str](), 0, 0
     names: dict[str, None] = {}
@@ -90,7 +90,9 @@ def _tried(sample: Sample, source: Source, condition: Condition) -> Blocking:
     return Blocking(condition, readable, met, known.total(), known.most_common(_SHOWN), like)
 
 
-def never_there(records: Sequence[Record], source: Source, sample: Sample) -> dict[str, list[str]]:
+def never_there(
+    records: Sequence[SampledRecord], source: Source, sample: SourceSample
+) -> dict[str, list[str]]:
     """Fields that are in no record though none lacks them, with similar ones that are there.
 
     Those are one of several for the user or the time, in whose place another one of the list always stands,
@@ -119,7 +121,7 @@ def _alternatives(several: str) -> Sequence[str]:
     return listed if len(listed) > 1 else ()
 
 
-def _names(document: Any, record: Record, field: str) -> Iterator[str]:
+def _names(document: Any, record: SampledRecord, field: str) -> Iterator[str]:
     """Fields of the same sort as ``field`` that a record has."""
     if fields.in_envelope(field):
         yield from (fields.HEADERS + name for name, _ in record.headers)
@@ -141,7 +143,7 @@ def _last(field: str) -> str:
     return plain(field.rpartition("/")[2])
 
 
-def _document(record: Record, source: Source, sample: Sample) -> Any:
+def _document(record: SampledRecord, source: Source, sample: SourceSample) -> Any:
     return parse(record.value, source.max_bytes, source.format, sample.schemas)
 
 

@@ -11,7 +11,7 @@ import orjson
 from eventveil.decoding.places import Filter
 from eventveil.decoding.rules import Reason
 from eventveil.decoding.schemas import PREFIX, ids_in, schema_id
-from eventveil.doctor.sample import Sample
+from eventveil.doctor.sample import SourceSample
 from eventveil.model.records import NO_SCHEMAS, Schemas
 from eventveil.model.topology import BY_SCHEMA, Format, Source, ValueSource
 
@@ -99,7 +99,7 @@ def framing_of(values: Iterable[bytes | None], schemas: Schemas = NO_SCHEMAS) ->
     return Framing(number, plain, framed, framed_json, kinds)
 
 
-def framing(sample: Sample, source: Source | ValueSource) -> Framing:
+def framing(sample: SourceSample, source: Source | ValueSource) -> Framing:
     """The same of the records of a sample that pass the conditions on what is around their values.
 
     Nothing of a file: its events are JSON, however the topic is written.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from eventveil.counting.counter import CounterState
 from eventveil.decoding.rules import Reason, ValueDecoder
-from eventveil.doctor.sample import Record, Sample, by_partition, chunk
+from eventveil.doctor.sample import SampledRecord, SourceSample, by_partition, chunk
 from eventveil.kinds.registry import kind_of
 from eventveil.model import timeline
 from eventveil.model.records import Outgoing, Schemas
@@ -83,7 +83,7 @@ class Verdicts:
         self.details.setdefault(reason, Counter())[example.detail] += 1
 
 
-def judge(stream: AnyStream, sample: Sample, now: int, *, stamped: bool = False) -> Verdicts:
+def judge(stream: AnyStream, sample: SourceSample, now: int, *, stamped: bool = False) -> Verdicts:
     """The verdicts of a stream over a sample at wall clock time ``now``.
 
     ``stamped``: as if the topic had stamped the records with their own times. The stream begins with
@@ -97,7 +97,7 @@ def judge(stream: AnyStream, sample: Sample, now: int, *, stamped: bool = False)
     return verdicts
 
 
-def unlisted(stream: AnyStream, sample: Sample, now: int) -> Counter[str]:
+def unlisted(stream: AnyStream, sample: SourceSample, now: int) -> Counter[str]:
     """The values of the column field that are no public column, as texts in quotes, whatever `unknown` says.
 
     Only of records whose user can be read.
@@ -110,7 +110,7 @@ def unlisted(stream: AnyStream, sample: Sample, now: int) -> Counter[str]:
     return Counter({detail.removesuffix(_UNLISTED): number for detail, number in found.items()})
 
 
-def _values(stream: ReadingStream, sample: Sample) -> Verdicts:
+def _values(stream: ReadingStream, sample: SourceSample) -> Verdicts:
     decoder, verdicts = ValueDecoder(stream), Verdicts()
     for record in sample.records:
         _, reason = decoder.decode(record.value, sample.schemas)
@@ -129,7 +129,7 @@ class _Part:
         stream: Stream,
         partitions: int,
         partition: int,
-        records: Iterable[Record],
+        records: Iterable[SampledRecord],
         renumber: bool,
         schemas: Schemas,
     ) -> None:
@@ -157,7 +157,7 @@ class _Part:
         verdicts.refuse(told["eventveil.reason"], example)
 
 
-def _parts(stream: Stream, sample: Sample, now: int, *, stamped: bool) -> Iterator[_Part]:
+def _parts(stream: Stream, sample: SourceSample, now: int, *, stamped: bool) -> Iterator[_Part]:
     if sample.rules is not None:
         yield _Part(sample.rules(stream), 1, 0, sample.records, False, sample.schemas)
         return

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eventveil.counting.written import Written, written
 from eventveil.decoding.rules import UserFinder
-from eventveil.doctor.sample import Record, Sample
+from eventveil.doctor.sample import SampledRecord, SourceSample
 from eventveil.model.records import NO_SCHEMAS, Schemas
 from eventveil.model.topology import Stream
 
@@ -27,7 +27,7 @@ class Keys:
     differing: tuple[bytes, bytes | None] | None
 
 
-def keys_of(stream: Stream, sample: Sample) -> Keys | None:
+def keys_of(stream: Stream, sample: SourceSample) -> Keys | None:
     """None of a file, which has no keys."""
     if sample.is_file:
         return None
@@ -44,11 +44,11 @@ def keys_of(stream: Stream, sample: Sample) -> Keys | None:
     )
 
 
-def user_finder(stream: Stream, schemas: Schemas = NO_SCHEMAS) -> Callable[[Record], bytes | None]:
+def user_finder(stream: Stream, schemas: Schemas = NO_SCHEMAS) -> Callable[[SampledRecord], bytes | None]:
     """The user of a record in canonical bytes; None if it has none that counts."""
     find = UserFinder(stream.source)
     return lambda record: find.read(record.value, record.around, schemas)
 
 
-def _keyed(records: Sequence[Record]) -> list[tuple[bytes, int]]:
+def _keyed(records: Sequence[SampledRecord]) -> list[tuple[bytes, int]]:
     return [(one.key, one.partition) for one in records if one.key]

@@ -13,7 +13,7 @@ from eventveil.doctor.diagnosis import remedy_of, setting_of
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.framing import REASONS, framing_of
 from eventveil.doctor.report import shown_value
-from eventveil.doctor.sample import Record
+from eventveil.doctor.sample import SampledRecord
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import Stream, Topology
 
@@ -33,7 +33,7 @@ class Letter:
     value: bytes | None
 
     @classmethod
-    def read(cls, record: Record) -> Letter | None:
+    def read(cls, record: SampledRecord) -> Letter | None:
         """None if it is not a dead letter of Eventveil."""
         told = {name: value.decode(errors="replace") for name, value in record.headers if value is not None}
         try:

@@ -15,7 +15,7 @@ from typing import Any
 
 from eventveil.decoding.places import Envelope, Find, compile_field, compile_first, is_there
 from eventveil.decoding.rules import Rejection, parse
-from eventveil.doctor.sample import Sample
+from eventveil.doctor.sample import SourceSample
 from eventveil.model import fields
 from eventveil.model.topology import Source
 
@@ -28,7 +28,7 @@ _SURE = 0.98
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadRecord:
     """A record's document and what is around it, whose it is (None if that cannot be read), its bytes."""
 
     document: Any
@@ -37,24 +37,24 @@ class Read:
     size: int
 
 
-def read(sample: Sample, source: Source, user: str | None = None) -> Iterator[Read]:
+def read(sample: SourceSample, source: Source, user: str | None = None) -> Iterator[ReadRecord]:
     """The records that can be read, however large; users are those at ``source.user``, or at ``user``."""
     find = compile_first(fields.listed(source.user if user is None else user))
     for record in sample.records:
         size = len(record.value or b"")
         document = parse(record.value, size, source.format, sample.schemas)
         if not isinstance(document, Rejection):
-            yield Read(document, record.around, _user(find(document, record.around)), size)
+            yield ReadRecord(document, record.around, _user(find(document, record.around)), size)
 
 
-def is_of_many(sample: Sample, source: Source, pointer: str, user: str | None = None) -> bool:
+def is_of_many(sample: SourceSample, source: Source, pointer: str, user: str | None = None) -> bool:
     """Whether many users have something at ``pointer``."""
     find = compile_field(pointer)
     users = {one.user for one in read(sample, source, user) if is_there(find(one.document, one.around))}
     return len(users - {None}) >= LEAST_USERS
 
 
-def comes_again(sample: Sample, source: Source, pointer: str) -> bool:
+def comes_again(sample: SourceSample, source: Source, pointer: str) -> bool:
     """Whether what is at ``pointer`` may name users: many values come again, in most records.
 
     Of the records that have one, half or more must share theirs with another. Ids of events come once: with
@@ -70,7 +70,7 @@ def _again(users: Counter[str]) -> list[int]:
     return [number for number in users.values() if number > 1]
 
 
-def key_may_be_user(sample: Sample, source: Source, pointers: Iterable[str]) -> bool:
+def key_may_be_user(sample: SourceSample, source: Source, pointers: Iterable[str]) -> bool:
     """Whether keys may name users: most records have one that comes again, and many of these do.
 
     Ids of events come once. What ``pointers`` find under a name of its own, such as a session, is no user.
@@ -88,7 +88,7 @@ def key_may_be_user(sample: Sample, source: Source, pointers: Iterable[str]) -> 
     return not any(is_key(compile_field(pointer)) for pointer in pointers if pointer != fields.KEY)
 
 
-def size_of_many(sample: Sample, source: Source) -> int | None:
+def size_of_many(sample: SourceSample, source: Source) -> int | None:
     """The largest size that the largest records of many users have, in bytes; None if there are too few."""
     largest: dict[str, int] = {}
     for one in read(sample, source):
@@ -102,7 +102,9 @@ def _user(found: Any) -> str | None:
     return str(found) if isinstance(found, str | int) and found != "" else None
 
 
-def separating(sample: Sample, source: Source, pointers: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+def separating(
+    sample: SourceSample, source: Source, pointers: Sequence[str]
+) -> Iterator[tuple[str, list[str]]]:
     """Fields with the values that nearly all records have in which ``source.column`` is, and no others.
 
     ``pointers`` are the candidates, which hold texts. Each value is one that many users have.
@@ -128,11 +130,11 @@ def separating(sample: Sample, source: Source, pointers: Sequence[str]) -> Itera
             yield pointer, sorted(values)
 
 
-def _with_text(find: Find, records: Iterable[Read]) -> list[Read]:
+def _with_text(find: Find, records: Iterable[ReadRecord]) -> list[ReadRecord]:
     return [one for one in records if isinstance(find(one.document, one.around), str)]
 
 
-def _of_many(find: Find, records: Iterable[Read]) -> set[str]:
+def _of_many(find: Find, records: Iterable[ReadRecord]) -> set[str]:
     """The texts that records of many users have."""
     users: dict[str, set[str]] = {}
     for one in _with_text(find, records):
@@ -141,7 +143,7 @@ def _of_many(find: Find, records: Iterable[Read]) -> set[str]:
     return {text for text, some in users.items() if len(some) >= LEAST_USERS}
 
 
-def _has(column: str) -> Callable[[Read], bool]:
+def _has(column: str) -> Callable[[ReadRecord], bool]:
     """Whether a record has all that names its column."""
     finds = [compile_field(one) for one in fields.listed(column)]
     return lambda one: all(isinstance(find(one.document, one.around), str | int) for find in finds)

@@ -9,7 +9,7 @@ from typing import Any
 
 from eventveil.decoding.places import Instant, compile_field, pointer_tokens
 from eventveil.decoding.rules import Rejection, parse
-from eventveil.doctor.sample import Record
+from eventveil.doctor.sample import SampledRecord
 from eventveil.model.fields import HEADERS, KEY, in_envelope
 from eventveil.model.records import NO_SCHEMAS, Schemas
 from eventveil.model.timeline import parse_rfc3339
@@ -29,7 +29,7 @@ _LIKE_TIMES = range(10**12, 10**13)
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FoundField:
     """A field of most records: how many have a text there, a whole number, or a time that can be read.
 
     ``decimals`` are other numbers. Keys and headers are texts.
@@ -60,8 +60,8 @@ class Field:
 
 
 def fields_of(
-    records: Sequence[Record], max_bytes: int, form: Format = "json", schemas: Schemas = NO_SCHEMAS
-) -> list[Field]:
+    records: Sequence[SampledRecord], max_bytes: int, form: Format = "json", schemas: Schemas = NO_SCHEMAS
+) -> list[FoundField]:
     """The fields where most records have a text or a number, in the order of the first one.
 
     Of an array of objects the first is looked at. Key and headers come behind what is in values; records
@@ -80,7 +80,7 @@ def fields_of(
                 if pointer in seen or len(seen) < _WIDEST:
                     seen.setdefault(pointer, Counter()).update(_kinds(value, seen is around))
     fields = [
-        Field(one, kinds["text"], kinds["integer"], kinds["time"], kinds["decimal"])
+        FoundField(one, kinds["text"], kinds["integer"], kinds["time"], kinds["decimal"])
         for one, kinds in (*inside.items(), *around.items())
     ]
     return [one for one in fields if 0 < one.all >= _MANY * documents]
@@ -97,7 +97,7 @@ def leaves(document: Any, pointer: str = "", depth: int = _DEEPEST) -> Iterator[
         yield pointer, document
 
 
-def surroundings(record: Record) -> Iterator[tuple[str, str]]:
+def surroundings(record: SampledRecord) -> Iterator[tuple[str, str]]:
     """The key and the headers of a record that are text, each with its field."""
     for field in dict.fromkeys((KEY, *(HEADERS + name for name, _ in record.headers))):
         found = compile_field(field)(None, record.around)
@@ -128,7 +128,7 @@ def _kinds(value: str | int | float, as_text: bool) -> Iterator[str]:
     yield "time"
 
 
-def likely(fields: Sequence[Field], pointer: str, *, time: bool = False) -> list[str]:
+def likely(fields: Sequence[FoundField], pointer: str, *, time: bool = False) -> list[str]:
     """Which fields ``pointer`` may have meant: those with most of its end; for a ``time``, else all times.
 
     Never the key, which has no name.
@@ -140,7 +140,7 @@ def likely(fields: Sequence[Field], pointer: str, *, time: bool = False) -> list
     return _ending(outside, pointer, time=time) or _ending(fitting, pointer, time=time)
 
 
-def event_ids(fields: Sequence[Field]) -> frozenset[str]:
+def event_ids(fields: Sequence[FoundField]) -> frozenset[str]:
     """The pointers of ``fields`` that hold the id of a CloudEvent, which is never a user.
 
     In binary mode it is a header; in structured mode it stands beside ``specversion``, in Protobuf
@@ -155,7 +155,7 @@ def event_ids(fields: Sequence[Field]) -> frozenset[str]:
     )
 
 
-def envelopes(fields: Sequence[Field]) -> frozenset[str]:
+def envelopes(fields: Sequence[FoundField]) -> frozenset[str]:
     """Where CloudEvents in structured mode have their attributes: beside ``specversion``."""
     places = (_split(one.pointer) for one in fields)
     return frozenset(place for place, name in places if plain(name) == "specversion")
@@ -167,12 +167,12 @@ def _split(pointer: str) -> tuple[str, str]:
     return place, name
 
 
-def _names(field: Field) -> bool:
+def _names(field: FoundField) -> bool:
     """Whether it may name a user or a column, which no number with decimals does."""
     return field.texts + field.integers > field.decimals
 
 
-def _ending(fitting: Sequence[Field], pointer: str, *, time: bool) -> list[str]:
+def _ending(fitting: Sequence[FoundField], pointer: str, *, time: bool) -> list[str]:
     common = {one.pointer: _common(one.pointer, pointer) for one in fitting}
     most = max(common.values(), default=0)
     if most:

@@ -17,7 +17,7 @@ from eventveil.doctor.editing import Edits
 from eventveil.doctor.judging import Verdicts
 from eventveil.doctor.people import comes_again, is_of_many, key_may_be_user, separating, size_of_many
 from eventveil.doctor.pointers import envelopes, event_ids, likely
-from eventveil.doctor.sample import Sample
+from eventveil.doctor.sample import SourceSample
 from eventveil.kinds.registry import kind_of
 from eventveil.model import fields
 from eventveil.model.records import NO_OWN_TIME
@@ -49,7 +49,7 @@ _MANY = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ProposedChange:
     """A setting of a stream, such as ``source.user``, its new value as YAML has it (None: left out), why."""
 
     stream: str
@@ -73,12 +73,12 @@ class Proposal:
 
     text: str
     topology: Topology
-    changes: list[Change] = field(default_factory=list)
+    changes: list[ProposedChange] = field(default_factory=list)
     beside: list[str] = field(default_factory=list)
 
 
 def propose(
-    topology: Topology, text: str, samples: Mapping[str, Sample], environ: Mapping[str, str], now: int
+    topology: Topology, text: str, samples: Mapping[str, SourceSample], environ: Mapping[str, str], now: int
 ) -> Proposal:
     """What ``text``, that of ``topology``, had better say; ``samples`` by source."""
     made = Proposal(text, topology)
@@ -132,7 +132,7 @@ def is_unwatched(stream: AnyStream) -> bool:
 def _improve(
     made: Proposal,
     name: str,
-    samples: Mapping[str, Sample],
+    samples: Mapping[str, SourceSample],
     environ: Mapping[str, str],
     now: int,
 ) -> bool:
@@ -141,7 +141,7 @@ def _improve(
     sample = samples[kind_of(stream).source(stream)]
     diagnosis = Diagnosis(stream, sample, now)
     for rule in RULES:
-        changes = [Change(name, *one) for one in rule(diagnosis)]
+        changes = [ProposedChange(name, *one) for one in rule(diagnosis)]
         better = _applied(made, [*_shared(made.topology, stream, changes)], environ) if changes else None
         if better is None:
             continue
@@ -154,7 +154,9 @@ def _improve(
     return False
 
 
-def _shared(topology: Topology, stream: Stream, changes: Sequence[Change]) -> Iterator[Change]:
+def _shared(
+    topology: Topology, stream: Stream, changes: Sequence[ProposedChange]
+) -> Iterator[ProposedChange]:
     """The changes, for all streams over the topic where they have to agree."""
     for change in changes:
         section = change.setting.partition(".")[0]
@@ -170,16 +172,20 @@ _SHARED = frozenset(
 )
 
 
-def _applied(made: Proposal, changes: Sequence[Change], environ: Mapping[str, str]) -> Proposal | None:
+def _applied(
+    made: Proposal, changes: Sequence[ProposedChange], environ: Mapping[str, str]
+) -> Proposal | None:
     """With these changes, or None; a registry goes with the last source that needed it."""
     better = _changed(made, changes, environ)
     if better is None and any(one.setting == "source.format" for one in changes):
-        registry = Change(changes[0].stream, REGISTRY, None, "without effect if no format needs it")
+        registry = ProposedChange(changes[0].stream, REGISTRY, None, "without effect if no format needs it")
         better = _changed(made, [*changes, registry], environ)
     return better
 
 
-def _changed(made: Proposal, changes: Sequence[Change], environ: Mapping[str, str]) -> Proposal | None:
+def _changed(
+    made: Proposal, changes: Sequence[ProposedChange], environ: Mapping[str, str]
+) -> Proposal | None:
     """With these changes; None if the file would not be valid."""
     edits = Edits(made.text)
     changes = [one for one in changes if one.value is not None or edits.written(one.path) is not None]
@@ -195,7 +201,7 @@ def _changed(made: Proposal, changes: Sequence[Change], environ: Mapping[str, st
     return Proposal(edits.text, topology, list(changes))
 
 
-def _needs_stamps(stream: Stream, sample: Sample) -> bool:
+def _needs_stamps(stream: Stream, sample: SourceSample) -> bool:
     unstamped = any(not one.appended for one in sample.records)
     return stream.source.append_time == "broker" and unstamped and not sample.is_file
 
@@ -273,7 +279,7 @@ def _like_users(seen: Diagnosis, pointer: str) -> list[str]:
     return likely([one for one in seen.fields if one.pointer not in ids], pointer)
 
 
-def _asked(seen: Diagnosis) -> Sample:
+def _asked(seen: Diagnosis) -> SourceSample:
     """Of events that the filter leaves out nobody is protected: an id may come again in these alone."""
     return replace(seen.sample, records=seen.passing)
 

@@ -14,9 +14,9 @@ from eventveil.doctor.filters import blocking
 from eventveil.doctor.framing import REASONS
 from eventveil.doctor.judging import Example, Verdicts
 from eventveil.doctor.keys import Keys
-from eventveil.doctor.pointers import Field
+from eventveil.doctor.pointers import FoundField
 from eventveil.doctor.proposal import UNWATCHED, Proposal, doubtful_user, is_unwatched, suggested_maps
-from eventveil.doctor.sample import Sample
+from eventveil.doctor.sample import SourceSample
 from eventveil.kinds.registry import kind_of
 from eventveil.model import fields
 from eventveil.model.topology import Stream, Topology
@@ -27,12 +27,12 @@ _COLUMNS_ARE_PUBLIC = "raw data: list a column only if it is known publicly"
 
 
 @dataclass(frozen=True)
-class Report:
+class DoctorReport:
     """A topology and its ``text``, samples by source, diagnoses by stream before and after the proposal."""
 
     topology: Topology
     text: str
-    samples: Mapping[str, Sample]
+    samples: Mapping[str, SourceSample]
     before: Mapping[str, Diagnosis]
     after: Mapping[str, Diagnosis]
     proposal: Proposal
@@ -53,7 +53,7 @@ class Report:
         yield ""
         yield from self._changes()
 
-    def _source(self, sample: Sample) -> Iterator[str]:
+    def _source(self, sample: SourceSample) -> Iterator[str]:
         places = "" if sample.is_file else f", {_number(sample.partitions, 'partition')}"
         held = _number(sample.held, "record")
         yield f"{sample.source}: read the newest {len(sample.records)} of {held}{places}"
@@ -276,7 +276,7 @@ def _hidden(seen: Diagnosis) -> dict[str, int]:
 _WITH_SECOND = ("no user at ", "no time at ", "the user at ", "the time at ")
 
 
-def _shown_fields(found: Sequence[Field]) -> list[Field]:
+def _shown_fields(found: Sequence[FoundField]) -> list[FoundField]:
     """The first ones in values, and the first ones around them."""
     inside = [one for one in found if not fields.in_envelope(one.pointer)]
     around = [one for one in found if fields.in_envelope(one.pointer)]
@@ -296,7 +296,7 @@ def _not_counting(verdicts: Verdicts) -> Iterator[tuple[int, str]]:
     yield verdicts.lost, "would not count"
 
 
-def times_of(sample: Sample) -> str:
+def times_of(sample: SourceSample) -> str:
     """Whose times the records have."""
     appended = sum(one.appended for one in sample.records)
     stated = None if sample.settings is None else sample.settings.get("message.timestamp.type")
@@ -304,7 +304,7 @@ def times_of(sample: Sample) -> str:
     return found if stated is None else f"{stated} ({found})"
 
 
-def retention_of(sample: Sample) -> str:
+def retention_of(sample: SourceSample) -> str:
     """How long the topic keeps records, as far as that is known."""
     text = (sample.settings or {}).get("retention.ms")
     if text is None:
@@ -360,7 +360,7 @@ def _written_fields(found: Written, stream: Any) -> dict[str, Any]:
     }
 
 
-def _source_fields(sample: Sample) -> dict[str, Any]:
+def _source_fields(sample: SourceSample) -> dict[str, Any]:
     return {
         "source": sample.source,
         "partitions": None if sample.is_file else sample.partitions,
@@ -374,13 +374,13 @@ def _source_fields(sample: Sample) -> dict[str, Any]:
     }
 
 
-def _where(sample: Sample, example: Example) -> str:
+def _where(sample: SourceSample, example: Example) -> str:
     if sample.is_file:
         return f"event {example.offset + 1} of the file"
     return f"partition {example.partition}, offset {example.offset}"
 
 
-def _more_records(sample: Sample) -> str:
+def _more_records(sample: SourceSample) -> str:
     """How to look at more, if there are more."""
     return (
         f"--records {10 * len(sample.records)} looks at more; " if sample.held > len(sample.records) else ""
@@ -417,12 +417,12 @@ def _share(part: int, whole: int) -> str:
 
 
 def report_on(
-    topology: Topology, text: str, samples: Mapping[str, Sample], proposal: Proposal, now: int
-) -> Report:
+    topology: Topology, text: str, samples: Mapping[str, SourceSample], proposal: Proposal, now: int
+) -> DoctorReport:
     """Diagnose every stream as the file is and as the proposal has it."""
 
     def diagnosed(streams: Sequence[Any]) -> dict[str, Diagnosis]:
         return {one.name: Diagnosis(one, samples[kind_of(one).source(one)], now) for one in streams}
 
     after = diagnosed(proposal.topology.all_streams)
-    return Report(topology, text, samples, diagnosed(topology.all_streams), after, proposal)
+    return DoctorReport(topology, text, samples, diagnosed(topology.all_streams), after, proposal)

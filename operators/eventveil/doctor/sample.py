@@ -12,7 +12,7 @@ from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, NO_SCHEMAS, Chu
 from eventveil.model.topology import Stream
 
 
-class Record(NamedTuple):
+class SampledRecord(NamedTuple):
     """``time`` is the record's own in epoch milliseconds, ``appended`` whether the broker has stamped it.
 
     A judge may put another ``time`` in its place, and leaves ``own_time`` as it was read. ``lacks_headers``:
@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sample:
+class SourceSample:
     """What was read of ``source``, a topic, or a file if there are ``rules``, by which a file is judged.
 
     ``held`` is how many records the source has in all, as far as its offsets tell. ``settings`` are those of
@@ -46,7 +46,7 @@ class Sample:
 
     source: str
     partitions: int
-    records: Sequence[Record]
+    records: Sequence[SampledRecord]
     held: int
     settings: Mapping[str, str] | None = None
     mistakes: Sequence[str] = ()
@@ -61,8 +61,8 @@ class Sample:
 
 
 def chunk(
-    records: Iterable[Record], *, partition: int, renumber: bool, schemas: Schemas = NO_SCHEMAS
-) -> tuple[Chunk, dict[int, Record]]:
+    records: Iterable[SampledRecord], *, partition: int, renumber: bool, schemas: Schemas = NO_SCHEMAS
+) -> tuple[Chunk, dict[int, SampledRecord]]:
     """Records as a chunk of a partition in the order of their offsets, and each by its offset there.
 
     ``renumber``: records of several partitions as one, in the order of their times; offsets are then their
@@ -87,9 +87,9 @@ def chunk(
     return made, dict(zip(offsets, order, strict=True))
 
 
-def by_partition(records: Iterable[Record]) -> Mapping[int, list[Record]]:
+def by_partition(records: Iterable[SampledRecord]) -> Mapping[int, list[SampledRecord]]:
     """The records of each partition."""
-    found: defaultdict[int, list[Record]] = defaultdict(list)
+    found: defaultdict[int, list[SampledRecord]] = defaultdict(list)
     for record in records:
         found[record.partition].append(record)
     return found

@@ -9,7 +9,7 @@ from itertools import takewhile
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaException, Message
 
 from eventveil.doctor.framing import framing_of
-from eventveil.doctor.sample import Record, Sample
+from eventveil.doctor.sample import SampledRecord, SourceSample
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import committed_ends, headers_of, offset_of, read_partition
@@ -26,7 +26,7 @@ from eventveil.schema_registry.known import KnownSchemas
 
 def newest_of_topic(
     topology: Topology, cluster: Cluster, topic: str, limit: int, known: KnownSchemas | None = None
-) -> Sample:
+) -> SourceSample:
     """The newest ``limit`` committed records of a topic, as many of each partition where there are as many.
 
     ``known`` is asked for the schemas that they name. Where the file says that they name none and they do,
@@ -47,7 +47,7 @@ def newest_of_topic(
     else:
         schemas, more = schemas_of(topology, values)
         notes = [*notes, *more]
-    return Sample(topic, found.partitions, records, held, settings, mistakes, notes, schemas=schemas)
+    return SourceSample(topic, found.partitions, records, held, settings, mistakes, notes, schemas=schemas)
 
 
 def schemas_of(topology: Topology, values: list[bytes | None]) -> tuple[Schemas, list[str]]:
@@ -63,7 +63,7 @@ def schemas_of(topology: Topology, values: list[bytes | None]) -> tuple[Schemas,
         return NO_SCHEMAS, [f"what schemas the values name is not known: {error}"]
 
 
-def newest(cluster: Cluster, topic: Topic, limit: int) -> tuple[list[Record], int]:
+def newest(cluster: Cluster, topic: Topic, limit: int) -> tuple[list[SampledRecord], int]:
     """The newest ``limit`` committed records of a topic, and how many it holds as far as offsets tell.
 
     Raises KafkaException.
@@ -88,7 +88,7 @@ def shares(sizes: Mapping[int, int], limit: int) -> dict[int, int]:
     return found
 
 
-def _newest(kafka: Kafka, place: TopicPartition, end: int, share: int) -> list[Record]:
+def _newest(kafka: Kafka, place: TopicPartition, end: int, share: int) -> list[SampledRecord]:
     if not share:
         return []
     with closing(read_partition(kafka, *place, start=end - share)) as messages:
@@ -96,10 +96,10 @@ def _newest(kafka: Kafka, place: TopicPartition, end: int, share: int) -> list[R
         return [_record(place.partition, message) for message in found if not is_nonce(message.key())]
 
 
-def _record(partition: int, message: Message) -> Record:
+def _record(partition: int, message: Message) -> SampledRecord:
     kind, time = message.timestamp()
     headers = headers_of(message)
-    return Record(
+    return SampledRecord(
         partition,
         offset_of(message),
         message.value(),
@@ -131,17 +131,17 @@ def _settings(
     return settings, mistakes, []
 
 
-def newest_of_file(file: FileInput, path: str, streams: list[AnyStream], limit: int) -> Sample:
+def newest_of_file(file: FileInput, path: str, streams: list[AnyStream], limit: int) -> SourceSample:
     """The last ``limit`` events of a file. Raises OSError."""
     file.begin(0, max(stream.source.max_bytes for stream in streams))
-    kept: list[Record] = []
+    kept: list[SampledRecord] = []
     held = 0
     for one in file.chunks():
         held += len(one.offsets)
         places = range(max(0, len(one.offsets) - limit), len(one.offsets))
-        kept += [Record(0, one.offsets[at], one.values[at], time=0, appended=True) for at in places]
+        kept += [SampledRecord(0, one.offsets[at], one.values[at], time=0, appended=True) for at in places]
         del kept[:-limit]
-    return Sample(path, 1, kept, held, rules=lambda stream: file.rules(stream, None))
+    return SourceSample(path, 1, kept, held, rules=lambda stream: file.rules(stream, None))
 
 
 def topics_of(topology: Topology) -> dict[str, list[AnyStream]]:

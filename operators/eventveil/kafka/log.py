@@ -27,7 +27,7 @@ from confluent_kafka import TopicPartition as AskedPartition
 
 from eventveil.kafka.barrier import BARRIER_SECONDS, behind
 from eventveil.kafka.cluster import PASSING
-from eventveil.kafka.reader import NOT_SHOWN, QUIET_SECONDS, Isolation, Record, read_records
+from eventveil.kafka.reader import NOT_SHOWN, QUIET_SECONDS, Isolation, StoredRecord, read_records
 from eventveil.kafka.rights import is_denied, with_right
 from eventveil.kafka.settings import librdkafka
 from eventveil.model.errors import StateRefused
@@ -212,7 +212,7 @@ def read_backwards(
     isolation: Isolation = "read_committed",
     size: int = _CHUNK_RECORDS,
     least: int = 0,
-) -> Iterator[tuple[int, list[Record]]]:
+) -> Iterator[tuple[int, list[StoredRecord]]]:
     """The records of [first, end) in blocks, the newest first: where each block begins, and its records.
 
     The first block has ``size`` offsets, each further one twice as many. Within a block the records are in
@@ -227,7 +227,7 @@ def read_backwards(
         end, size = start, 2 * size
 
 
-def _before(end: int, record: Record) -> bool:
+def _before(end: int, record: StoredRecord) -> bool:
     return record.offset < end
 
 

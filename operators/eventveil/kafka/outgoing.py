@@ -46,7 +46,7 @@ class Producer:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class OutgoingBatch:
     """Records of one partition as they are sent, ``count`` of them."""
 
     content: bytes
@@ -141,15 +141,15 @@ def partitions(records: Sequence[Outgoing], count: int, chance: int) -> list[int
     ]
 
 
-def batches(records: Sequence[Part], producer: Producer, sequence: int) -> tuple[deque[Batch], int]:
+def batches(records: Sequence[Part], producer: Producer, sequence: int) -> tuple[deque[OutgoingBatch], int]:
     """Records of one partition as batches, numbered from ``sequence`` on; and the number after them."""
-    made: deque[Batch] = deque()
+    made: deque[OutgoingBatch] = deque()
     now = time.time_ns() // 1_000_000
     alone: list[Outgoing] = []
 
     def take(content: bytes, count: int) -> None:
         nonlocal sequence
-        made.append(Batch(_joined(content, count, now, producer, sequence), count))
+        made.append(OutgoingBatch(_joined(content, count, now, producer, sequence), count))
         sequence = (sequence + count) % _SEQUENCES
 
     def take_alone() -> None:
@@ -171,19 +171,21 @@ def batches(records: Sequence[Part], producer: Producer, sequence: int) -> tuple
     return made, sequence
 
 
-def _built(records: Sequence[Outgoing], now: int, producer: Producer, sequence: int) -> Iterator[Batch]:
+def _built(
+    records: Sequence[Outgoing], now: int, producer: Producer, sequence: int
+) -> Iterator[OutgoingBatch]:
     if not records:
         return
     builder, count = _builder(producer, sequence), 0
     for record in records:
         headers = list(record.headers)
         if builder.append(count, now, record.key, record.value, headers) is None:
-            yield Batch(_compressed(*_split(builder.build())), count)
+            yield OutgoingBatch(_compressed(*_split(builder.build())), count)
             sequence = (sequence + count) % _SEQUENCES
             builder, count = _builder(producer, sequence), 0
             builder.append(count, now, record.key, record.value, headers)
         count += 1
-    yield Batch(_compressed(*_split(builder.build())), count)
+    yield OutgoingBatch(_compressed(*_split(builder.build())), count)
 
 
 def _joined(content: bytes, count: int, now: int, producer: Producer, sequence: int) -> bytes:

@@ -59,7 +59,7 @@ _PASSING = PASSING | {
 }
 
 
-class Record(NamedTuple):
+class StoredRecord(NamedTuple):
     """A record of a partition."""
 
     offset: int
@@ -74,7 +74,7 @@ def read_records(
     isolation: Isolation = "read_committed",
     start: int | None = None,
     least: int = 0,
-) -> Iterator[Record]:
+) -> Iterator[StoredRecord]:
     """The records of a partition from offset ``start`` to the end that the log has now, at least ``least``.
 
     None: from the first that it has. A broker that shows a shorter log is not believed, but another one
@@ -94,7 +94,7 @@ def read_records(
             for record in found:
                 if record.offset >= end:
                     return
-                yield Record(record.offset, record.key, record.value)
+                yield StoredRecord(record.offset, record.key, record.value)
         except ClientError as error:
             raise KafkaException(KafkaError(KafkaError._BAD_MSG, f"{place}: {error}")) from error
         if found.next_fetch_offset == position:

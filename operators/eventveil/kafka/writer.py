@@ -31,7 +31,7 @@ from confluent_kafka import KafkaError, KafkaException
 from eventveil.kafka.cluster import OTHER_COORDINATOR
 from eventveil.kafka.connection import Address, Unanswered, Unreached
 from eventveil.kafka.links import Link, Refused, links
-from eventveil.kafka.outgoing import Batch, Part, Producer, batches, by_partition, portions
+from eventveil.kafka.outgoing import OutgoingBatch, Part, Producer, batches, by_partition, portions
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka
 
@@ -249,12 +249,12 @@ class Writer:
             told = codes - {KafkaError.OPERATION_NOT_ATTEMPTED} or codes
             self._again(self._deadline, max(told, key=_is_final), {KafkaError.UNKNOWN_TOPIC_OR_PART})
 
-    def _batches(self, place: TopicPartition, records: Sequence[Part]) -> deque[Batch]:
+    def _batches(self, place: TopicPartition, records: Sequence[Part]) -> deque[OutgoingBatch]:
         assert self._producer is not None
         made, self._sequences[place] = batches(records, self._producer, self._sequences[place])
         return made
 
-    def _send_all(self, link: Link, waiting: dict[TopicPartition, deque[Batch]]) -> list[Appended]:
+    def _send_all(self, link: Link, waiting: dict[TopicPartition, deque[OutgoingBatch]]) -> list[Appended]:
         """Send the batches of each partition one after the other, those of different leaders at once."""
         appended: list[Appended] = []
         while waiting:
@@ -269,7 +269,7 @@ class Writer:
                 self._deadline.pause(self._obstacle)
         return appended
 
-    def _send(self, link: Link, sent: dict[TopicPartition, Batch]) -> list[Appended]:
+    def _send(self, link: Link, sent: dict[TopicPartition, OutgoingBatch]) -> list[Appended]:
         """What was appended of one batch of each partition."""
         milliseconds = int(min(_REPLICAS_SECONDS, self._deadline.left) * 1000)
         requests = {
@@ -294,7 +294,7 @@ class Writer:
         return appended
 
     def _by_leader(
-        self, link: Link, sent: dict[TopicPartition, Batch]
+        self, link: Link, sent: dict[TopicPartition, OutgoingBatch]
     ) -> dict[Address, list[tuple[str, list[tuple[int, bytes]]]]]:
         """Batches by the broker that takes them, as the protocol lists them; without those that have none."""
         found: defaultdict[Address, defaultdict[str, list[tuple[int, bytes]]]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
-from eventveil.audit.findings import Discovery
+from eventveil.audit.findings import DiscoveryCost
 from eventveil.audit.generations import GenerationsAudit
 from eventveil.counting.counter import OUTCOMES
 from eventveil.describe.guarantee import describe
@@ -17,7 +17,7 @@ from eventveil.model.topology import KindOfStream, Stream, Topology
 from eventveil.privacy.noise import SystemNoise
 
 
-class Counts(StreamKind[Stream, StreamPlan]):
+class CountsKind(StreamKind[Stream, StreamPlan]):
     """Also what the other kinds that release counts of timestamps do alike."""
 
     name: ClassVar[KindOfStream] = "counts"
@@ -59,7 +59,7 @@ class Counts(StreamKind[Stream, StreamPlan]):
             plan.partials_partition,
             changes,
             plan.asks,
-            None if how is None else Discovery(how.epsilon, how.delta),
+            None if how is None else DiscoveryCost(how.epsilon, how.delta),
             None if how is None else (stream.counts.labels[0], how),
         )
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from eventveil.counting.engine import ENGINE_OUTCOMES
-from eventveil.kinds.counts import Counts
+from eventveil.kinds.counts import CountsKind
 
 
-class Engine(Counts):
+class Engine(CountsKind):
     """Also closed as counts are, by the clock and where asked for by watermarks."""
 
     name = "engine"

@@ -9,14 +9,14 @@ from math import exp, sqrt
 from eventveil.describe.events import which_events
 from eventveil.describe.guarantee import duration_words, number
 from eventveil.describe.sums import Unbounded
-from eventveil.kinds.counts import Counts
+from eventveil.kinds.counts import CountsKind
 from eventveil.kinds.placement import LocalPlan
 from eventveil.mechanisms.local_estimator import worst_variance
 from eventveil.model.fields import in_words
 from eventveil.model.topology import Stream, Topology
 
 
-class Local(Counts):
+class Local(CountsKind):
     """Counted and released as counts are; what producers are asked for is published too."""
 
     name = "local"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eventveil.kinds.counts import Counts
+from eventveil.kinds.counts import CountsKind
 from eventveil.kinds.placement import PanPrivatePlan
 from eventveil.model.topology import Stream, Topology
 
 
-class PanPrivate(Counts):
+class PanPrivateKind(CountsKind):
     """Released as counts are, by the owner of the one source partition, which has the whole state."""
 
     name = "pan-private"
@@ -28,7 +28,7 @@ class PanPrivate(Counts):
         return self.plan(topology, stream).announcements(topology)
 
     def rules(self, stream: Stream) -> Iterator[str]:
-        """See ``Counts``."""
+        """See ``CountsKind``."""
         rules = stream.timeline
         read = 1 + (rules.lateness + rules.clock_skew + rules.max_ahead) / rules.interval
         yield f"One timestamp at a time: an event is read up to {read:.3g} times, and judged once."

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from eventveil.describe.sums import Unbounded
-from eventveil.kinds.counts import Counts
+from eventveil.kinds.counts import CountsKind
 from eventveil.kinds.engine import Engine
 from eventveil.kinds.kind import Role, StreamKind
 from eventveil.kinds.local import Local
-from eventveil.kinds.pan_private import PanPrivate
+from eventveil.kinds.pan_private import PanPrivateKind
 from eventveil.kinds.placement import ReadingPlan, StreamPlan
 from eventveil.kinds.values import Values
 from eventveil.model.topology import AnyStream, KindOfStream, Stream, Topology
 
 KINDS: dict[KindOfStream, StreamKind[Any, Any]] = {
-    kind.name: kind for kind in (Counts(), PanPrivate(), Local(), Engine(), Values())
+    kind.name: kind for kind in (CountsKind(), PanPrivateKind(), Local(), Engine(), Values())
 }
 
 

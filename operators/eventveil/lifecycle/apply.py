@@ -61,7 +61,7 @@ Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MigrationStep:
     """What was done, or would be: the fields that change, the first timestamp after it, and the terms.
 
     ``limit`` is that of the windows across the change, of all changes since the last release together; None
@@ -157,8 +157,13 @@ class StreamMigrator:
             self._writers[place], self._fenced[place] = taken[place]
 
     def migrate(
-        self, *, apply: bool, lost: bool = False, since: int | None = None, expected: Step | None = None
-    ) -> Step | None:
+        self,
+        *,
+        apply: bool,
+        lost: bool = False,
+        since: int | None = None,
+        expected: MigrationStep | None = None,
+    ) -> MigrationStep | None:
         """Bring the stream to the topology; None if it is there already. Without ``apply``, say how.
 
         ``lost``: also where events are lost. ``since`` is the first timestamp that is counted in more
@@ -189,11 +194,11 @@ class StreamMigrator:
                 self.write(migration(checkpoint, target, history, made))
         elif apply:
             self.write(inputs.records(checkpoint, target))
-        return Step(
+        return MigrationStep(
             checkpoint.stream, checkpoint.state.next, differences, checkpoint.terms, target.terms, limit
         )
 
-    def reset(self, start: int | None, now: int, *, apply: bool) -> Step:
+    def reset(self, start: int | None, now: int, *, apply: bool) -> MigrationStep:
         """Begin a new generation at timestamp ``start``, by default the stream's first.
 
         To be applied it needs ``take_over``.
@@ -213,9 +218,11 @@ class StreamMigrator:
                 for place, (manifest, _) in checkpoint.counting.items()
             }
             self.write(reset(checkpoint, target, start, resume))
-        return Step(checkpoint.stream, start, differences, checkpoint.terms, target.terms)
+        return MigrationStep(checkpoint.stream, start, differences, checkpoint.terms, target.terms)
 
-    def reroute(self, rerouting: Rerouting, *, apply: bool, lost: bool) -> tuple[Step, list[Outgoing]]:
+    def reroute(
+        self, rerouting: Rerouting, *, apply: bool, lost: bool
+    ) -> tuple[MigrationStep, list[Outgoing]]:
         """What is done, and the records of it, where the re-keying stage before the stream moves.
 
         They go into one transaction with those of the stage. Arguments and errors are as in ``migrate``; to
@@ -234,7 +241,9 @@ class StreamMigrator:
             for place, (manifest, state) in checkpoint.counting.items()
         }
         change = change_of(checkpoint, target, differences)
-        step = Step(checkpoint.stream, checkpoint.state.next, differences, checkpoint.terms, target.terms)
+        step = MigrationStep(
+            checkpoint.stream, checkpoint.state.next, differences, checkpoint.terms, target.terms
+        )
         return step, goes_on(replace(checkpoint, counting=waiting), target, change)
 
     def _check_public(self, checkpoint: Checkpoint) -> None:

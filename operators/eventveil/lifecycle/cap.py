@@ -19,7 +19,7 @@ from eventveil.describe.guarantee import duration_words, number
 from eventveil.describe.sums import (
     Cost,
     Normal,
-    Total,
+    PopulationCost,
     cost_of,
     periods,
     timestamps_met,
@@ -106,7 +106,7 @@ def _epsilon_of(cost: Cost) -> Fraction:
     return cost.epsilon
 
 
-def _check(total: Total, earlier: Total, again: str | None) -> None:
+def _check(total: PopulationCost, earlier: PopulationCost, again: str | None) -> None:
     whole = replace(total, costs=(*total.costs, *earlier.costs))
     place = f"the streams over {total.population}" if again is None else f"stream {again}"
     names = ", ".join(dict.fromkeys(cost.stream for cost in earlier.costs))

@@ -33,7 +33,7 @@ _NEW_NAME = f"Leave it as it is. {_BEGIN_ANEW}"
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class KnownReleases:
     """What ledger and state have of a stream of counts: its last timestamp, the widest window, the kinds."""
 
     stream: str
@@ -48,7 +48,7 @@ class Leftovers:
 
     topics: Mapping[str, str]
     stays: Mapping[str, str]
-    released: tuple[Released, ...]
+    released: tuple[KnownReleases, ...]
 
 
 def find_leftovers(topology: Topology, cluster: Cluster) -> Leftovers:
@@ -86,9 +86,9 @@ def _rekeyed(topology: Topology, cluster: Cluster) -> dict[str, str]:
     return {name: role for name, role in mine.items() if name in names and name not in _roles(topology)}
 
 
-def _released(topology: Topology, cluster: Cluster) -> Iterator[Released]:
+def _released(topology: Topology, cluster: Cluster) -> Iterator[KnownReleases]:
     """By stream of counts. An aborted entry counts too: somebody may have read its release."""
-    found: dict[str, Released] = {}
+    found: dict[str, KnownReleases] = {}
     for place, end in cluster.end_offsets(cluster.topic(topology.ledger).places).items():
         for message in read_partition(topology.kafka, *place, isolation="read_uncommitted", least=end):
             name = (message.key() or b"").decode(errors="replace")
@@ -96,7 +96,7 @@ def _released(topology: Topology, cluster: Cluster) -> Iterator[Released]:
             if fields is None or Change.read(fields) is not None or Span.read(fields) is not None:
                 continue
             try:
-                entry = Released(
+                entry = KnownReleases(
                     name, int(fields["timestamp"]), int(fields["window"]), frozenset({fields["mechanism"]})
                 )
             except (KeyError, TypeError, ValueError):
@@ -106,8 +106,8 @@ def _released(topology: Topology, cluster: Cluster) -> Iterator[Released]:
     yield from found.values()
 
 
-def _together(one: Released, other: Released) -> Released:
-    return Released(
+def _together(one: KnownReleases, other: KnownReleases) -> KnownReleases:
+    return KnownReleases(
         one.stream, max(one.last, other.last), max(one.window, other.window), one.kinds | other.kinds
     )
 
@@ -139,7 +139,7 @@ def check_over(topology: Topology, cluster: Cluster, left: Leftovers, now: int) 
     return over
 
 
-def _decided(one: Released, decided: Mapping[str, int]) -> Released:
+def _decided(one: KnownReleases, decided: Mapping[str, int]) -> KnownReleases:
     """With what the state has decided beyond the ledger: somebody may have read that too."""
     return replace(one, last=max(one.last, decided.get(one.stream, 0)))
 
@@ -198,7 +198,7 @@ def _generations(
     return manifest, decided
 
 
-def _end(topology: Topology, one: Released, fields: Mapping[str, Any]) -> int:
+def _end(topology: Topology, one: KnownReleases, fields: Mapping[str, Any]) -> int:
     """When the last window that holds a release ends, epoch ms: as it was, and as the file says now."""
     interval = int(fields["timeline.interval"])
     spans = [max(one.window, int(fields["mechanism.window"])) * interval]

@@ -18,7 +18,7 @@ from eventveil.formats.span import Span
 from eventveil.kafka.barrier import Floors, least_end
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import offset_of, read_backwards, read_partition
-from eventveil.kafka.reader import Isolation, Record
+from eventveil.kafka.reader import Isolation, StoredRecord
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka
@@ -50,7 +50,7 @@ class Public:
         first: int,
         isolation: Isolation = "read_committed",
         size: int = _LEDGER_RECORDS,
-    ) -> Iterator[tuple[int, list[Record]]]:
+    ) -> Iterator[tuple[int, list[StoredRecord]]]:
         """The records of a partition up to its floor, in blocks, the newest first."""
         end = least_end(self._floors, place)
         return read_backwards(self._kafka, *place, first, end, isolation=isolation, size=size, least=end)
@@ -93,7 +93,7 @@ class Public:
                 break
         return found
 
-    def _read_entry(self, record: Record) -> tuple[str, str, int] | None:
+    def _read_entry(self, record: StoredRecord) -> tuple[str, str, int] | None:
         """Stream, instance and last timestamp of an entry; None for one of a value stream."""
         try:
             entry = orjson.loads(record.value or b"")

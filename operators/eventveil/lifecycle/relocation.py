@@ -70,7 +70,7 @@ class InputTopics:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _NewPartition:
     """A partition of the new topics; ``lost`` are the first and the last timestamp that may lack events."""
 
     manifest: ManifestRecord
@@ -253,7 +253,7 @@ def _moved(
     replaced: bool,
     grown: bool,
     again: bool,
-) -> _Part:
+) -> _NewPartition:
     """A partition that was there before."""
     log = inputs.logs[state.partition]
     target, needed, judged, boundaries = state.next, state.resume, state.judged, state.boundaries
@@ -281,17 +281,17 @@ def _moved(
     judged = resume if grown else max(judged, resume)
     moved = state.replace(next=target, resume=resume, judged=judged, boundaries=boundaries, passed=passed)
     lost = lost_span(stream.timeline, target, log.gone) if gone else None
-    return _Part(manifest.replace(topic_id=inputs.source_id), moved, lost)
+    return _NewPartition(manifest.replace(topic_id=inputs.source_id), moved, lost)
 
 
 def _added(
     stream: Stream, checkpoint: Checkpoint, known: ManifestRecord, inputs: InputTopics, number: int
-) -> _Part:
+) -> _NewPartition:
     """A partition that was not there before; it reports all timestamps that are still to be released."""
     log, target = inputs.logs[number], checkpoint.state.next
     manifest = known.replace(topic_id=inputs.source_id, partition=number, resume=log.begin)
     state = CounterState(known.instance, number, known.first, target, log.begin, log.begin)
-    return _Part(manifest, state, lost_span(stream.timeline, target, log.gone) if log.begin else None)
+    return _NewPartition(manifest, state, lost_span(stream.timeline, target, log.gone) if log.begin else None)
 
 
 def lost_span(rules: Timeline, target: int, gone: int) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import first_appended, read_table
 from eventveil.kinds.placement import rekeying_places, writer_of
-from eventveil.lifecycle.apply import Step, StreamMigrator, Taken, check_begun, looked
+from eventveil.lifecycle.apply import MigrationStep, StreamMigrator, Taken, check_begun, looked
 from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.manifest import ManifestRecord, check_cluster
 from eventveil.lifecycle.relocation import settled
@@ -53,7 +53,9 @@ class StageMigrator:
         self._writers: dict[TopicPartition, FencedTable] = {}
         self._fenced: dict[TopicPartition, Mapping[bytes, bytes]] = {}
 
-    def migrate(self, *, apply: bool, lost: bool, expected: Collection[Step] = ()) -> list[Step]:
+    def migrate(
+        self, *, apply: bool, lost: bool, expected: Collection[MigrationStep] = ()
+    ) -> list[MigrationStep]:
         """Let the streams go on behind the topic as it is; what is done of each, nothing if it is the same.
 
         Without ``apply``, say what would be. ``lost`` and ``expected`` are as in ``StreamMigrator.migrate``.

@@ -17,12 +17,12 @@ from confluent_kafka import KafkaException
 from eventveil.live.recent import LAST, Seen, SeenReadings, kept_of
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import AnyStream, ReadingStream, Topology
-from eventveil.read.following import Found, followed
+from eventveil.read.following import Followed, followed
 from eventveil.read.health import looked_at
 
 log = logging.getLogger(__name__)
 
-Read = Callable[[Topology], Generator[Found | None, None, None]]
+Read = Callable[[Topology], Generator[Followed | None, None, None]]
 
 #: Of each stream at first: what a worker may hold is limited.
 _MOST_BYTES = 8_000_000
@@ -34,7 +34,7 @@ _PAUSE_SECONDS = 5.0
 _FIRST_SECONDS = 3.0
 
 
-def read_sinks(topology: Topology) -> Generator[Found | None, None, None]:
+def read_sinks(topology: Topology) -> Generator[Followed | None, None, None]:
     """The newest releases of each stream, then those to come. Raises EventveilError and KafkaException."""
     return followed(topology, topology.all_streams, _wanted, _MOST_BYTES)
 

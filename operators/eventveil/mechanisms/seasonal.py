@@ -188,7 +188,7 @@ class Seasonal(WEventMechanism):
         levels = np.maximum(forecast.level, 0.5)
         drift, seasons = forecast.movement(some, levels)
         memory = min(self._timestamp + self._window, forecast.memory)
-        outlook = pace.Outlook(drift, (forecast.scatter.phi * levels)[some], seasons, memory)
+        outlook = pace.PaceOutlook(drift, (forecast.scatter.phi * levels)[some], seasons, memory)
         errors = {
             interval: pace.expected_error(interval, self._variance(self.units // parts), outlook)
             for interval, parts in self._parts.items()

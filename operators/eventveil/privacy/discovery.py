@@ -80,7 +80,7 @@ _DIGITS = 50
 _MARGIN = Decimal(10) ** -30
 
 
-class Found(NamedTuple):
+class FoundColumn(NamedTuple):
     """A column that has passed, and its noisy sum over the block."""
 
     column: str
@@ -94,7 +94,7 @@ class Test:
     scale: Fraction
     threshold: int
 
-    def __call__(self, sums: Mapping[str, int], noise: NoiseSource) -> list[Found]:
+    def __call__(self, sums: Mapping[str, int], noise: NoiseSource) -> list[FoundColumn]:
         """The columns that pass, the largest noisy sum first, ties by text.
 
         ``sums`` has what the block counted of each column that is not known, 1 at least. Draws one number for
@@ -106,7 +106,9 @@ class Test:
             raise ValueError("a column of which nothing was counted is not tested")
         columns = sorted(sums)
         draws = noise.discrete_laplace(self.scale, len(columns))
-        noisy = (Found(one, sums[one] + draw) for one, draw in zip(columns, draws.tolist(), strict=True))
+        noisy = (
+            FoundColumn(one, sums[one] + draw) for one, draw in zip(columns, draws.tolist(), strict=True)
+        )
         passed = [one for one in noisy if one.noisy >= self.threshold]
         return sorted(passed, key=lambda one: (-one.noisy, one.column))
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.model.timeline import format_rfc3339, parse_rfc3339
-from eventveil.read.nesting import Blocks, nested
+from eventveil.read.nesting import NestedBlocks, nested
 from eventveil.read.problems import ReadingError
 from eventveil.read.records import Record, decode
 from eventveil.read.releases import Part, Releases
@@ -183,7 +183,7 @@ class Assembly:
             raise ReadingError(place, f"blocks of {lengths} are not nested, or at is none of them", _DAMAGED)
         begin = (record.timestamp - record.blocks.at) % lengths[-1] + 1
         is_normal = record.noise == "gaussian"
-        return terms._replace(blocks=Blocks(lengths, begin, record.blocks.scale, is_normal))
+        return terms._replace(blocks=NestedBlocks(lengths, begin, record.blocks.scale, is_normal))
 
     def _counts(self, record: Record, place: str) -> NDArray[np.int64]:
         if isinstance(record.counts, dict):

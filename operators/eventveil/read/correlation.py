@@ -45,7 +45,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.read.intervals import LAPLACE
-from eventveil.read.nesting import Blocks, Noise, noise_of, of_columns
+from eventveil.read.nesting import NestedBlocks, Noise, noise_of, of_columns
 from eventveil.read.together import correlation
 from eventveil.topology.periods import DAY
 
@@ -152,7 +152,7 @@ def _moments(releases: Releases, span_of: NDArray[np.int64], spans: int, used: F
 
 def _noise_in_blocks(releases: Releases, rows: NDArray[np.int64]) -> Noise:
     """Of the releases among these whose noise cancels in blocks."""
-    some: dict[Blocks, NDArray[np.int64]] = {}
+    some: dict[NestedBlocks, NDArray[np.int64]] = {}
     for number, part in enumerate(releases.parts):
         if part.blocks is not None:
             some[part.blocks] = releases.timestamps[rows[releases.part_of[rows] == number]]

@@ -19,7 +19,7 @@ from eventveil.read.records import decode
 from eventveil.read.releases import Releases
 
 
-class Found(NamedTuple):
+class Followed(NamedTuple):
     """A committed release or reading of a sink as JSON, and where it was found, for errors."""
 
     stream: AnyStream
@@ -32,7 +32,7 @@ def followed(
     streams: Sequence[AnyStream],
     number: Callable[[AnyStream], int],
     most_bytes: int = MOST_BYTES,
-) -> Generator[Found | None, None, None]:
+) -> Generator[Followed | None, None, None]:
     """The last ``number`` releases of each stream, then those to come, without end.
 
     Of a value stream as many readings of each partition.
@@ -57,7 +57,7 @@ def followed(
                 continue
             stream, record = by_sink[str(message.topic())], message.value() or b""
             place = f"{message.topic()}, offset {offset_of(message)}"
-            yield Found(stream, values.json(record, place), place)
+            yield Followed(stream, values.json(record, place), place)
 
 
 def _newest(
@@ -67,15 +67,15 @@ def _newest(
     number: int,
     most_bytes: int,
     ends: Mapping[TopicPartition, int],
-) -> Iterator[Found]:
+) -> Iterator[Followed]:
     if isinstance(stream, ReadingStream):
         for place, some in newest_readings(cluster, stream, number, ends).items():
             for one in some:
-                yield Found(stream, one.value or b"", f"{place}, offset {one.offset}")
+                yield Followed(stream, one.value or b"", f"{place}, offset {one.offset}")
         return
     newest = newest_releases(cluster, stream, number, topology.registry, most_bytes, ends)
     for timestamp, record in newest.items():
-        yield Found(stream, record, f"{stream.sink.topic}, timestamp {timestamp}")
+        yield Followed(stream, record, f"{stream.sink.topic}, timestamp {timestamp}")
 
 
 def assembled(stream: Stream, record: bytes, place: str) -> Releases | None:

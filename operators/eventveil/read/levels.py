@@ -44,7 +44,7 @@ class _Family(NamedTuple):
     open: bool
 
 
-class _Sum(NamedTuple):
+class _FamilySum(NamedTuple):
     """The sum of the columns of a family and its expected deviation, float64 (T,); NaN: not known."""
 
     values: Floats
@@ -139,17 +139,17 @@ def _before_the_last_bar(column: str, above: Sequence[str]) -> str | None:
     return above[0] if len(above) == 1 else column.rpartition("|")[0] or None
 
 
-def _sums(fine: Releases, families: Sequence[_Family]) -> list[_Sum]:
+def _sums(fine: Releases, families: Sequence[_Family]) -> list[_FamilySum]:
     absent = np.isnan(fine.counts)
     present = replace(
         fine, counts=np.where(absent, 0.0, fine.counts), errors=np.where(absent, 0.0, fine.errors)
     )
     groups = {str(one.parent): [fine.columns[at] for at in one.places] for one in families}
     totals = present.totals(groups=groups)
-    return [_Sum(totals.values[:, at], totals.errors[:, at]) for at in range(len(families))]
+    return [_FamilySum(totals.values[:, at], totals.errors[:, at]) for at in range(len(families))]
 
 
-def _merged(coarse: Releases, families: Sequence[_Family], sums: Sequence[_Sum]) -> Releases:
+def _merged(coarse: Releases, families: Sequence[_Family], sums: Sequence[_FamilySum]) -> Releases:
     """Each count and the sum below it, averaged; where there is a rest, only if that would be negative."""
     counts, errors = coarse.counts.copy(), coarse.errors.copy()
     for one, total in zip(families, sums, strict=True):
@@ -169,12 +169,14 @@ def _precision(errors: Floats) -> Floats:
     return np.where(np.isnan(errors), 0.0, 1 / np.maximum(np.nan_to_num(errors) ** 2, _LEAST))
 
 
-def _gap(above: Releases, family: _Family, total: _Sum) -> Floats:
+def _gap(above: Releases, family: _Family, total: _FamilySum) -> Floats:
     """What a column has more than the sum below it; 0 where it was not released."""
     return np.nan_to_num(above.counts[:, family.parent] - total.values)
 
 
-def _divided(above: Releases, fine: Releases, families: Sequence[_Family], sums: Sequence[_Sum]) -> Releases:
+def _divided(
+    above: Releases, fine: Releases, families: Sequence[_Family], sums: Sequence[_FamilySum]
+) -> Releases:
     counts, errors = fine.counts.copy(), fine.errors.copy()
     for one, total in zip(families, sums, strict=True):
         gap = _gap(above, one, total)
@@ -217,7 +219,7 @@ def _not_negative(before: NDArray[Any], now: Floats) -> Floats:
 
 
 def _with_rest(
-    above: Releases, fine: Releases, families: Sequence[_Family], sums: Sequence[_Sum], rest: str
+    above: Releases, fine: Releases, families: Sequence[_Family], sums: Sequence[_FamilySum], rest: str
 ) -> Releases:
     lacking = [(one, total) for one, total in zip(families, sums, strict=True) if one.open]
     names = tuple(f"{above.columns[one.parent]}|{rest}" for one, _ in lacking)

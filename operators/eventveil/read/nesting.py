@@ -21,7 +21,7 @@ _ROUNDING = 1 / 12
 """What it adds to the variance of Gaussian noise."""
 
 
-class Blocks(NamedTuple):
+class NestedBlocks(NamedTuple):
     """``lengths`` of nested blocks in timestamps; ``begin``: a timestamp at which a longest one begins, from
     0 to its length; ``scale``: of the Laplace draw of each block, or its standard deviation if it
     ``is_normal``."""
@@ -49,7 +49,7 @@ class Noise(NamedTuple):
     fourth: float
 
 
-def noise_of(some: Mapping[Blocks, NDArray[np.int64]]) -> Noise:
+def noise_of(some: Mapping[NestedBlocks, NDArray[np.int64]]) -> Noise:
     """Of a sum over timestamps, ascending, by the blocks that they have. Longest blocks are independent."""
     variance = fourth = 0.0
     for blocks, timestamps in some.items():
@@ -80,13 +80,13 @@ def of_columns(rollups: tuple[int, ...], columns: int, places: Sequence[int]) ->
     return Noise(variance / (len(places) * one.squares), fourth / (len(places) * one.fourths))
 
 
-def kurtosis_of_one(blocks: Blocks) -> float:
+def kurtosis_of_one(blocks: NestedBlocks) -> float:
     """The excess kurtosis of the noise of a single timestamp."""
     found = _of_run((1, *blocks.lengths), 0, 1)
     return blocks.kurtosis * found.fourths / found.squares**2
 
 
-def _of_longest(blocks: Blocks, timestamps: NDArray[np.int64]) -> list[Powers]:
+def _of_longest(blocks: NestedBlocks, timestamps: NDArray[np.int64]) -> list[Powers]:
     """Of each longest block that some timestamps, in ascending order, lie in."""
     lengths, longest = (1, *blocks.lengths), blocks.lengths[-1]
     numbers, places = np.divmod(timestamps - blocks.begin, longest)

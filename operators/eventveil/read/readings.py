@@ -10,7 +10,7 @@ import msgspec
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import read_backwards
-from eventveil.kafka.reader import Record
+from eventveil.kafka.reader import StoredRecord
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import ReadingStream
 from eventveil.read.newest import sink_ends
@@ -59,7 +59,7 @@ def reading_of(stream: ReadingStream, record: bytes, place: str) -> Reading:
 
 def newest_readings(
     cluster: Cluster, stream: ReadingStream, number: int, ends: Mapping[TopicPartition, int] | None = None
-) -> dict[TopicPartition, list[Record]]:
+) -> dict[TopicPartition, list[StoredRecord]]:
     """The last ``number`` committed records of each partition of a sink, in their order; none: left out.
 
     ``ends`` are the offsets up to which to read; without them all is read. Raises EventveilError and
@@ -72,8 +72,8 @@ def newest_readings(
     return {place: some for place, some in records.items() if some}
 
 
-def _last(cluster: Cluster, place: TopicPartition, first: int, end: int, number: int) -> list[Record]:
-    found: list[Record] = []
+def _last(cluster: Cluster, place: TopicPartition, first: int, end: int, number: int) -> list[StoredRecord]:
+    found: list[StoredRecord] = []
     # Every transaction leaves a marker behind its records.
     for _, block in read_backwards(cluster.kafka, *place, first, end, size=2 * number + 10):
         found = [*(one for one in block if not is_nonce(one.key)), *found]

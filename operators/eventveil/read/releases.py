@@ -37,7 +37,7 @@ class Part(NamedTuple):
     window: int
     span: int
     minimum: int | None = None
-    blocks: nesting.Blocks | None = None
+    blocks: nesting.NestedBlocks | None = None
     noise: str | None = None
     rollups: tuple[int, ...] = ()
 

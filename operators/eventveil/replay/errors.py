@@ -14,7 +14,7 @@ from eventveil.replay.releasing import Released
 TENTH = 10
 
 
-class Errors:
+class StreamErrors:
     """The errors of one stream's releases, in counts."""
 
     def __init__(self, columns: int) -> None:

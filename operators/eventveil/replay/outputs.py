@@ -17,7 +17,7 @@ from eventveil.process.atomic_file import OWNER_ONLY, STANDARD_OUTPUT, appearing
 from eventveil.replay.releasing import Released
 from eventveil.replay.values import Replayed
 
-__all__ = ["STANDARD_OUTPUT", "Outputs", "Paths", "open_outputs"]
+__all__ = ["STANDARD_OUTPUT", "OutputFiles", "Paths", "open_outputs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Paths:
     truth: str | None = None
 
 
-class Outputs:
+class OutputFiles:
     """Open files, one JSON line per release, or reading, in each."""
 
     def __init__(self, output: BinaryIO, ledger: BinaryIO | None, truth: BinaryIO | None) -> None:
@@ -56,7 +56,7 @@ class Outputs:
 
 
 @contextmanager
-def open_outputs(paths: Paths) -> Iterator[Outputs]:
+def open_outputs(paths: Paths) -> Iterator[OutputFiles]:
     """Files that appear under their names, replacing what was there, when the ``with`` block ends well.
 
     After an exception nothing has changed. The true counts are readable by their owner only. Raises OSError.
@@ -66,7 +66,7 @@ def open_outputs(paths: Paths) -> Iterator[Outputs]:
         output = stack.enter_context(appearing(paths.output))
         ledger = stack.enter_context(appearing(paths.ledger)) if paths.ledger else None
         truth = stack.enter_context(appearing(paths.truth, OWNER_ONLY)) if paths.truth else None
-        yield Outputs(output, ledger, truth)
+        yield OutputFiles(output, ledger, truth)
 
 
 def ledger_line(released: Released) -> bytes:

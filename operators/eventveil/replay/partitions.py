@@ -18,7 +18,7 @@ from eventveil.model.topology import Stream
 from eventveil.process.memory import NOTHING, Held
 from eventveil.replay.inputs import Input
 from eventveil.replay.releasing import INSTANCE
-from eventveil.replay.runner import Runner
+from eventveil.replay.runner import LogRunner
 from eventveil.tasks.aggregate import Aggregation, Batch, Outputs
 
 #: Nothing of a transaction is written: a replay goes on with what it tells of.
@@ -126,7 +126,7 @@ class OwnCounting(Counting):
             return
         now = max(chunk.append_times, default=NO_APPEND_TIME)
         # What is committed is handed on. Nobody knows where the partition ended at that time.
-        runner = Runner(self._aggregators[chunk.partition], lambda _: None, lambda: now)
+        runner = LogRunner(self._aggregators[chunk.partition], lambda _: None, lambda: now)
         for done in runner.take_in(chunk):
             if isinstance(done.cause, Batch) and done.cause.partials:
                 yield done.cause.partials

@@ -17,7 +17,7 @@ from eventveil.model.topology import Kafka, Stream, Topology
 from eventveil.replay.inputs import Input, Share, TopicInput, never_late
 from eventveil.replay.log import MemoryLog
 from eventveil.replay.releasing import INSTANCE
-from eventveil.replay.runner import Runner
+from eventveil.replay.runner import LogRunner
 from eventveil.tasks.repartition import Rekeyer, RekeyerState
 from eventveil.tasks.task import Transaction
 from eventveil.topology.scalars import END_OF_TIME
@@ -87,7 +87,7 @@ class RekeyingInput(TopicInput):
     def chunks(self) -> Iterator[Chunk]:
         """See ``Input.chunks``."""
         runners = {
-            partition: Runner(task, self._pass_on, lambda: self._log.now)
+            partition: LogRunner(task, self._pass_on, lambda: self._log.now)
             for partition, task in self._tasks.items()
         }
         for partition, runner in runners.items():
@@ -99,7 +99,7 @@ class RekeyingInput(TopicInput):
             self._conclude(chunk.partition, runners[chunk.partition])
             yield self._passed_on(chunk)
 
-    def _conclude(self, partition: int, runner: Runner) -> None:
+    def _conclude(self, partition: int, runner: LogRunner) -> None:
         """Nothing is still to come from a partition that has ended: no timestamp waits for it."""
         task = self._tasks[partition]
         if not super().ended(partition) or self._streams[0].source.append_time == "boundary":

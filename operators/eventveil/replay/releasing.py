@@ -17,7 +17,7 @@ from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.privacy.noise import NoiseSource
 from eventveil.replay.log import MemoryLog
-from eventveil.replay.runner import Runner
+from eventveil.replay.runner import LogRunner
 from eventveil.tasks.combiner import Combiner
 from eventveil.tasks.discovery import split
 from eventveil.tasks.release import Drawn, PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
@@ -74,7 +74,7 @@ class Releasing:
         )
         self._task = PartitionSanitizer(Topics(LEDGER, CHANGELOG, 0), {stream.name: self._sanitizer})
         # What becomes public is handed on; of all that is written, only partial counts are read again.
-        self._runner = Runner(self._task, lambda _: None, lambda: 0)
+        self._runner = LogRunner(self._task, lambda _: None, lambda: 0)
         self._log = MemoryLog()
         self._log.create(_PARTIALS.topic)
         self._drawn: deque[Drawn] = deque()
@@ -86,7 +86,7 @@ class Releasing:
         )
         #: The first and the last timestamp known to have counted an event.
         self.first_counted = self.last_counted = 0
-        self._sums = Sums(_summed(stream), columns)
+        self._sums = RunningSums(_summed(stream), columns)
 
     @property
     def names(self) -> Collection[str]:
@@ -162,7 +162,7 @@ class Releasing:
             self._drawn += done.cause
 
 
-class Sums:
+class RunningSums:
     """Sums of true counts over the last ``span`` timestamps: raw data."""
 
     def __init__(self, span: int, columns: int) -> None:

@@ -98,7 +98,7 @@ def seeded_noise(seed: int) -> Noise:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ReplaySpan:
     """The first and the last timestamp of each stream, by name, both included.
 
     ``last`` None: each stream ends with the last timestamp for which it counted an event. A ``last`` below
@@ -109,7 +109,7 @@ class Span:
     last: Mapping[str, int] | None
 
 
-def plan_span(streams: Sequence[Stream], start: int | None, end: int | None) -> Span:
+def plan_span(streams: Sequence[Stream], start: int | None, end: int | None) -> ReplaySpan:
     """Every timestamp from ``start`` (None: the origin) that ends at or before ``end``.
 
     With ``end`` None the data decide. Raises ValueError if ``start`` is no timestamp's first instant in some
@@ -117,7 +117,7 @@ def plan_span(streams: Sequence[Stream], start: int | None, end: int | None) -> 
     """
     first = {stream.name: _first(stream, start) for stream in streams}
     if end is None:
-        return Span(first, None)
+        return ReplaySpan(first, None)
     last = {stream.name: timestamp_of(stream.timeline, end) - 1 for stream in streams}
     if all(last[name] < first[name] for name in first):
         ends = [
@@ -125,7 +125,7 @@ def plan_span(streams: Sequence[Stream], start: int | None, end: int | None) -> 
             for stream in streams
         ]
         raise ValueError(f"no timestamp ends by {format_rfc3339(end)}: the first one {', '.join(ends)}")
-    return Span(first, last)
+    return ReplaySpan(first, last)
 
 
 def _first(stream: Stream, start: int | None) -> int:
@@ -149,7 +149,7 @@ class Replay:
         self,
         streams: Sequence[Stream],
         source: Input,
-        span: Span,
+        span: ReplaySpan,
         noise: Noise,
         boundaries: Mapping[str, Mapping[int, tuple[Boundary, ...]]],
         processes: int | None,

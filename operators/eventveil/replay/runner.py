@@ -11,7 +11,7 @@ from eventveil.model.records import Chunk
 from eventveil.tasks.task import Task, Transaction
 
 
-class Runner:
+class LogRunner:
     """``commit`` makes a transaction durable; ``clock`` tells the time in epoch milliseconds.
 
     ``end`` is asked for the end offset of the input; None where nobody knows how long it was at that time.

@@ -12,8 +12,14 @@ from eventveil.model.topology import ReadingStream, Topology
 from eventveil.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from eventveil.replay.inputs import Input
 from eventveil.replay.releasing import CHANGELOG, INSTANCE, LEDGER
-from eventveil.replay.runner import Runner
-from eventveil.tasks.values import Batch, PartitionPerturber, PerturberState, StreamPerturber, Topics
+from eventveil.replay.runner import LogRunner
+from eventveil.tasks.values import (
+    PartitionPerturber,
+    PerturbedBatch,
+    PerturberState,
+    StreamPerturber,
+    ValueTopics,
+)
 from eventveil.values.kinds import build
 from eventveil.values.ledger import Charge
 
@@ -103,7 +109,7 @@ class ValueReplay:
             for stream in self.streams
         }
         ledger_partitions = dict.fromkeys(perturbers, 0)
-        return PartitionPerturber(Topics(LEDGER, ledger_partitions, CHANGELOG, partition), perturbers)
+        return PartitionPerturber(ValueTopics(LEDGER, ledger_partitions, CHANGELOG, partition), perturbers)
 
     def __iter__(self) -> Iterator[Replayed]:
         for chunk in self._source.chunks():
@@ -112,9 +118,9 @@ class ValueReplay:
             self.on_chunk()
 
     def _replayed(self, chunk: Chunk) -> Iterator[Replayed]:
-        task, made = self._tasks[chunk.partition], dict[str, Batch]()
+        task, made = self._tasks[chunk.partition], dict[str, PerturbedBatch]()
         # What becomes public is handed on, and nothing is read again.
-        for done in Runner(task, lambda _: None, lambda: 0).take_in(chunk):
+        for done in LogRunner(task, lambda _: None, lambda: 0).take_in(chunk):
             for name, outcomes in done.outcomes.items():
                 self.outcomes[name] += outcomes
             if isinstance(done.cause, dict):

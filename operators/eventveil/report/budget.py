@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eventveil.describe.guarantee import consecutive, duration_words, number
-from eventveil.describe.sums import NO_PROMISE, Total, delta_text, describe_unbounded, totals_over
+from eventveil.describe.sums import NO_PROMISE, PopulationCost, delta_text, describe_unbounded, totals_over
 from eventveil.kinds.registry import in_sums, unbounded
 from eventveil.mechanisms.registry import find
 from eventveil.model.topology import Stream, Topology
@@ -17,7 +17,7 @@ SPANS = {"any day": _DAY, "any 31 days": 31 * _DAY, "any 366 days": 366 * _DAY}
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StreamCost:
     """A stream: what it promises for which period, and epsilon over each of ``SPANS`` at most."""
 
     stream: str
@@ -36,7 +36,7 @@ class Population:
     """
 
     name: str
-    lines: tuple[Line, ...]
+    lines: tuple[StreamCost, ...]
     together: tuple[str, ...]
     deltas: tuple[str, ...] | None
     instead: tuple[str, ...] | None
@@ -63,11 +63,11 @@ def populations(topology: Topology) -> tuple[Population, ...]:
 
 
 def _population(
-    topology: Topology, totals: tuple[Total, ...], promises: dict[str, str], beside: tuple[str, ...]
+    topology: Topology, totals: tuple[PopulationCost, ...], promises: dict[str, str], beside: tuple[str, ...]
 ) -> Population:
     costs = zip(*(total.costs for total in totals), strict=True)
     lines = tuple(
-        Line(one[0].stream, promises[one[0].stream], tuple(number(cost.epsilon) for cost in one))
+        StreamCost(one[0].stream, promises[one[0].stream], tuple(number(cost.epsilon) for cost in one))
         for one in costs
     )
     together = tuple(number(total.epsilon) for total in totals)

@@ -23,7 +23,7 @@ _RUN_OFFSETS = 10_000
 
 
 @dataclass(slots=True)
-class _Run:
+class _EmptyRun:
     """Empty partials of the timestamps ``first`` to ``last``; none was read from below ``offset``."""
 
     first: int
@@ -134,7 +134,7 @@ class _Reports:
 
     def __init__(self) -> None:
         self._counts: dict[int, tuple[bytes, int]] = {}
-        self._empty: deque[_Run] = deque()  # in order of time
+        self._empty: deque[_EmptyRun] = deque()  # in order of time
 
     def find(self, timestamp: int) -> bytes | None:
         """The record of a timestamp, empty bytes for an empty partial, None if there is none."""
@@ -153,7 +153,7 @@ class _Reports:
         if last is not None and timestamp == last.last + 1 and offset - last.offset < _RUN_OFFSETS:
             last.last = timestamp
             return
-        self._empty.append(_Run(timestamp, timestamp, offset))
+        self._empty.append(_EmptyRun(timestamp, timestamp, offset))
         if last is not None and timestamp < last.first:
             self._empty = deque(sorted(self._empty, key=lambda run: run.first))
 

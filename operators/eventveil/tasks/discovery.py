@@ -16,7 +16,7 @@ from eventveil.decoding.rules import LARGEST_COUNT
 from eventveil.mechanisms.base import Release
 from eventveil.mechanisms.sizes import Room
 from eventveil.model.topology import Stream
-from eventveil.privacy.discovery import Found, test_of
+from eventveil.privacy.discovery import FoundColumn, test_of
 from eventveil.privacy.noise import NoiseSource
 
 #: A sum of the released counts of a column less their errors over the open block, in sixteenths, and how many
@@ -117,7 +117,7 @@ class Search:
         counts[0] += min(others, LARGEST_COUNT)
         return np.minimum(counts, LARGEST_COUNT)
 
-    def end(self, timestamp: int) -> list[Found]:
+    def end(self, timestamp: int) -> list[FoundColumn]:
         """What is found if the timestamp, whose counts were taken, is the last one of its block."""
         if timestamp % self.window:
             return []
@@ -160,7 +160,7 @@ class Search:
         """What is remembered of these for forgetting them; nothing where they stay."""
         return self._fade.state if self._fade is not None else ()
 
-    def level(self, found: Found) -> float:
+    def level(self, found: FoundColumn) -> float:
         """What a column is expected to count at a timestamp, by its noisy sum over the block that ended."""
         return max(0.0, found.noisy / self._ended)
 

@@ -184,7 +184,7 @@ class SingleAggregator(PartitionAggregator):
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class PanPrivateTopics:
     """Where the records go: topic and partition of the ledger and of the changelog."""
 
     ledger: TopicPartition
@@ -206,7 +206,7 @@ class PanPrivateStream(Task):
         counted: CounterState,
         sanitizer: StreamSanitizer,
         exposure: Exposure,
-        places: Places,
+        places: PanPrivateTopics,
     ) -> None:
         """``sanitizer`` has the mechanism, and has restored it."""
         self.stream, self.sanitizer, self.exposure = stream, sanitizer, exposure

@@ -99,7 +99,7 @@ class PerturberState(Durable, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PerturbedBatch:
     """What ``StreamPerturber.step`` made of the values from position ``start`` on; ``truth`` is raw data."""
 
     start: int
@@ -141,7 +141,7 @@ class StreamPerturber:
         records: Iterable[bytes | None],
         behind: int,
         schemas: Schemas = NO_SCHEMAS,
-    ) -> Batch:
+    ) -> PerturbedBatch:
         """Decide the readings of the events at ``offsets``, all below ``behind``; they are pending then.
 
         What was pending before must have been published. After an error the object is of no use.
@@ -168,7 +168,7 @@ class StreamPerturber:
             pending=pending,
             eventveil=self._version if pending.charges else "",
         )
-        return Batch(start, tuple(truth), pending, Counter(reason or READ for _, reason in decoded))
+        return PerturbedBatch(start, tuple(truth), pending, Counter(reason or READ for _, reason in decoded))
 
     def records(self) -> Iterator[bytes]:
         """The pending readings, as the sink gets them."""
@@ -192,7 +192,7 @@ class StreamPerturber:
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class ValueTopics:
     """Where records go: the ledger, with the partition of each stream, and one partition of the changelog."""
 
     ledger: str
@@ -206,14 +206,14 @@ class PartitionPerturber(Publisher):
 
     counts_to_decide = True
 
-    def __init__(self, topics: Topics, streams: Mapping[str, StreamPerturber]) -> None:
+    def __init__(self, topics: ValueTopics, streams: Mapping[str, StreamPerturber]) -> None:
         self._topics, self.streams = topics, streams
         self._resume = self.position = min(one.state.resume for one in streams.values())
         self._read = max(one.state.resume for one in streams.values())
         self._offsets: list[int] = []
         self._values: list[bytes | None] = []
         self._schemas: Schemas = {}
-        self._stepped: dict[str, Batch] = {}
+        self._stepped: dict[str, PerturbedBatch] = {}
 
     @property
     def resume(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from eventveil.model import timeline
 from eventveil.model.topology import Stream
-from eventveil.testing.model import At, Case, Expected, Fate, Played
+from eventveil.testing.model import At, Case, Expectation, Fate, Played
 from eventveil.topology.problems import Position
 
 #: A fraction with a larger denominator is shown in decimals.
@@ -19,7 +19,7 @@ _NOT_CLOSED = "the timestamp is not closed"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Mismatch:
     """One thing that is otherwise than expected. ``place`` is the section, with timestamp and column."""
 
     position: Position
@@ -31,7 +31,7 @@ class Difference:
         return f"{self.place}: expected {self.expected}, found {self.found}"
 
 
-def differences(case: Case, played: Played) -> list[Difference]:
+def differences(case: Case, played: Played) -> list[Mismatch]:
     """Everything that is otherwise than the test expects, in the order of the sections."""
     comparison = _Comparison(case, played)
     return [*(comparison.of_counts() if isinstance(case.stream, Stream) else comparison.of_values())]
@@ -43,7 +43,7 @@ class _Comparison:
         self._partial = case.expected.partial
         self._zone = _zone_of(case.expected)
 
-    def of_counts(self) -> Iterator[Difference]:
+    def of_counts(self) -> Iterator[Mismatch]:
         expected, played = self._expected, self._played
         yield from self._counts(expected)
         yield from self._fates("dead_letters", expected.dead_letters, played.dead_letters)
@@ -59,9 +59,9 @@ class _Comparison:
             )
         most = expected.most_spent
         if most is not None and not most.value.is_met_by(played.most_spent):
-            yield Difference(most.position, "most_spent", most.value.text, _amount(played.most_spent))
+            yield Mismatch(most.position, "most_spent", most.value.text, _amount(played.most_spent))
 
-    def of_values(self) -> Iterator[Difference]:
+    def of_values(self) -> Iterator[Mismatch]:
         expected, played = self._expected, self._played
         if expected.readings is not None:
             yield from self._readings(expected.readings)
@@ -71,7 +71,7 @@ class _Comparison:
         assert isinstance(self._stream, Stream)
         return _in_zone(timeline.start_of(self._stream.timeline, timestamp), self._zone)
 
-    def _counts(self, expected: Expected) -> Iterator[Difference]:
+    def _counts(self, expected: Expectation) -> Iterator[Mismatch]:
         given = {} if expected.counts is None else expected.counts.value
         around = expected.position if expected.counts is None else expected.counts.position
         others = () if self._partial else (one for one, counts in self._played.counts.items() if counts)
@@ -79,25 +79,25 @@ class _Comparison:
             place = f"counts, {self._time(timestamp)}"
             table = given.get(timestamp, At(around, {}))
             if timestamp not in self._played.counts:
-                yield Difference(table.position, place, _table(_plain(table.value)), _NOT_CLOSED)
+                yield Mismatch(table.position, place, _table(_plain(table.value)), _NOT_CLOSED)
             else:
                 yield from self._columns(place, table, self._played.counts[timestamp])
 
     def _columns(
         self, place: str, table: At[dict[str, At[int]]], found: Mapping[str, int]
-    ) -> Iterator[Difference]:
+    ) -> Iterator[Mismatch]:
         """Columns that are left out on either side are 0."""
         others = () if self._partial else (column for column, count in found.items() if count)
         for column in sorted({*table.value, *others}):
             wanted = table.value.get(column, At(table.position, 0))
             if wanted.value != found.get(column, 0):
-                yield Difference(
+                yield Mismatch(
                     wanted.position, f"{place}, {column}", str(wanted.value), str(found.get(column, 0))
                 )
 
     def _fates(
         self, section: str, given: At[list[At[tuple[Fate, int]]]] | None, found: Counter[Fate]
-    ) -> Iterator[Difference]:
+    ) -> Iterator[Mismatch]:
         wanted: Counter[Fate] = Counter()
         places: dict[int, Position] = {}
         for one in [] if given is None else given.value:
@@ -110,7 +110,7 @@ class _Comparison:
             one_wanted, one_found = _of_event(wanted, event), _of_event(found, event)
             if one_wanted != one_found:
                 position = places.get(event, around)
-                yield Difference(
+                yield Mismatch(
                     position, f"{section}, event {event}", _reasons(one_wanted), _reasons(one_found)
                 )
 
@@ -121,39 +121,39 @@ class _Comparison:
         found: Mapping[int, Any],
         same: Callable[[Any, Any], bool],
         show: Callable[[Any], str],
-    ) -> Iterator[Difference]:
+    ) -> Iterator[Mismatch]:
         for timestamp in sorted({*given.value, *(() if self._partial else found)}):
             place = f"{section}, {self._time(timestamp)}"
             one = given.value.get(timestamp)
             if one is None:
-                yield Difference(given.position, place, "nothing", show(found[timestamp]))
+                yield Mismatch(given.position, place, "nothing", show(found[timestamp]))
             elif timestamp not in found:
-                yield Difference(one.position, place, _shown(one.value, show), _NOT_CLOSED)
+                yield Mismatch(one.position, place, _shown(one.value, show), _NOT_CLOSED)
             elif not same(one.value, found[timestamp]):
-                yield Difference(one.position, place, _shown(one.value, show), show(found[timestamp]))
+                yield Mismatch(one.position, place, _shown(one.value, show), show(found[timestamp]))
 
-    def _released(self, given: At[dict[int, At[dict[str, At[Any]]]]]) -> Iterator[Difference]:
+    def _released(self, given: At[dict[int, At[dict[str, At[Any]]]]]) -> Iterator[Mismatch]:
         records = self._played.records
         for timestamp in sorted({*given.value, *(() if self._partial else records)}):
             place = f"released, {self._time(timestamp)}"
             one = given.value.get(timestamp)
             if one is None:
                 shown = _table(self._public(records[timestamp]))
-                yield Difference(given.position, place, "nothing", shown)
+                yield Mismatch(given.position, place, "nothing", shown)
             elif timestamp not in records:
-                yield Difference(one.position, place, "a release", _NOT_CLOSED)
+                yield Mismatch(one.position, place, "a release", _NOT_CLOSED)
             else:
                 yield from self._members(place, one.value, records[timestamp])
 
     def _members(
         self, place: str, given: Mapping[str, At[Any]], record: Mapping[str, Any]
-    ) -> Iterator[Difference]:
+    ) -> Iterator[Mismatch]:
         for name, one in given.items():
             if name == "counts":
                 yield from self._columns(place, one, self._public(record))
             # A release says that it is exhausted only if it is.
             elif (found := _word(record.get(name, False if name == "exhausted" else None))) != str(one.value):
-                yield Difference(one.position, f"{place}, {name}", str(one.value), found)
+                yield Mismatch(one.position, f"{place}, {name}", str(one.value), found)
 
     def _public(self, record: Mapping[str, Any]) -> dict[str, int]:
         assert isinstance(self._stream, Stream)
@@ -162,20 +162,20 @@ class _Comparison:
             counts = dict(zip(self._stream.columns, counts, strict=True))
         return {column: count for column, count in counts.items() if count}
 
-    def _readings(self, given: At[dict[int, At[list[int | None]]]]) -> Iterator[Difference]:
+    def _readings(self, given: At[dict[int, At[list[int | None]]]]) -> Iterator[Mismatch]:
         found = self._played.readings
         for event in sorted({*given.value, *(() if self._partial else found)}):
             one = given.value.get(event)
             if one is None:
-                yield Difference(given.position, f"readings, event {event}", "nothing", _some(found[event]))
+                yield Mismatch(given.position, f"readings, event {event}", "nothing", _some(found[event]))
                 continue
             wanted = one.value
             wanted = wanted * len(found[event]) if len(wanted) == 1 else wanted
             if wanted != found[event]:
-                yield Difference(one.position, f"readings, event {event}", _some(wanted), _some(found[event]))
+                yield Mismatch(one.position, f"readings, event {event}", _some(wanted), _some(found[event]))
 
 
-def _zone_of(expected: Expected) -> str:
+def _zone_of(expected: Expectation) -> str:
     """The zone in which the test writes its timestamps."""
     for section in (expected.counts, expected.closed, expected.released, expected.spent):
         for one in [] if section is None else section.value.values():

@@ -11,10 +11,10 @@ from eventveil.model import timeline
 from eventveil.model.errors import EventveilError
 from eventveil.model.spelling import nearest, suggestion
 from eventveil.model.topology import BY_SCHEMA, ReadingStream, Stream, Topology
-from eventveil.testing.model import At, Case, Event, Expected, TestFile
+from eventveil.testing.model import At, Case, EventEntry, Expectation, TestFile
 from eventveil.testing.spec import layout
 from eventveil.topology.document import SIZE_LIMIT, Node, compose
-from eventveil.topology.fields import Reading, Section
+from eventveil.topology.fields import ReadingPass, Section
 from eventveil.topology.loading import load
 from eventveil.topology.problems import Position, Problems, TopologyInvalid
 
@@ -75,7 +75,7 @@ def _read(path: str, problems: Problems) -> Section:
     if len(data) > SIZE_LIMIT:
         raise TestsInvalid(f"{path}: the file is larger than 1 MiB; divide it, or use repeat for many events")
     root: Node | None = compose(data, problems, "a file of tests needs tests")
-    section = None if root is None else layout().read(root, "", Reading(problems, os.path.dirname(path)))
+    section = None if root is None else layout().read(root, "", ReadingPass(problems, os.path.dirname(path)))
     _raise(problems)
     if not isinstance(section, Section):
         raise AssertionError("a file without a section has a problem")
@@ -161,7 +161,7 @@ class _Resolver:
             )
         return time
 
-    def _event(self, one: At[Section], stream: Stream | ReadingStream) -> Event:
+    def _event(self, one: At[Section], stream: Stream | ReadingStream) -> EventEntry:
         event, position = one.value, one.position
         raw, given = event.get("raw"), event.get("value")
         if (raw is None) == (given is None):
@@ -181,7 +181,7 @@ class _Resolver:
         payload = f"{prefix}{given}" if raw is None else raw.value
         headers = tuple((name, one.value) for name, one in (event.get("headers") or {}).items())
         where = event.get("partition"), event.get("appended")
-        return Event(
+        return EventEntry(
             position, payload, event.get("repeat"), *where, event.get("key"), headers, event.get("created")
         )
 
@@ -209,8 +209,8 @@ class _Resolver:
         return number
 
     def _expected(
-        self, section: Section, stream: Stream | ReadingStream, events: tuple[Event, ...], start: int
-    ) -> Expected:
+        self, section: Section, stream: Stream | ReadingStream, events: tuple[EventEntry, ...], start: int
+    ) -> Expectation:
         self._check_sections(section, stream)
         changes: dict[str, Callable[[Any], Any]] = {}
         if isinstance(stream, Stream):
@@ -218,11 +218,11 @@ class _Resolver:
         changes["readings"] = _readings
         changes |= dict.fromkeys(_BY_EVENT, lambda found: self._fates(found, events))
         values: dict[str, Any] = {"partial": section.get("partial") == "true"}
-        for key in {one.name for one in fields(Expected)} - {"position", "partial"}:
+        for key in {one.name for one in fields(Expectation)} - {"position", "partial"}:
             found = section.get(key)
             if found is not None:
                 values[key] = At(section.at(key), changes.get(key, lambda same: same)(found))
-        expected = Expected(section.position, **values)
+        expected = Expectation(section.position, **values)
         if isinstance(stream, Stream):
             self._check_columns(expected, stream)
         self._check_events(expected, len(events))
@@ -247,10 +247,10 @@ class _Resolver:
             for time, one in found.items()
         }
 
-    def _fates(self, found: list[At[Section]], events: tuple[Event, ...]) -> list[At[Any]]:
+    def _fates(self, found: list[At[Section]], events: tuple[EventEntry, ...]) -> list[At[Any]]:
         return [At(one.position, self._fate(one.value, events)) for one in found]
 
-    def _fate(self, section: Section, events: tuple[Event, ...]) -> tuple[tuple[int, str], int]:
+    def _fate(self, section: Section, events: tuple[EventEntry, ...]) -> tuple[tuple[int, str], int]:
         event = section.get("event")
         if not 1 <= event <= len(events):
             self._problems.add(section.at("event"), f"there is no event {event}, only {len(events)}")
@@ -258,7 +258,7 @@ class _Resolver:
         times = section.get("times") or events[event - 1].repeat
         return (event, section.get("reason") or section.get("why")), times
 
-    def _check_columns(self, expected: Expected, stream: Stream) -> None:
+    def _check_columns(self, expected: Expectation, stream: Stream) -> None:
         tables = [(one.value, stream.counts.labels) for one in (_all(expected.counts))]
         tables += [
             (one.value["counts"].value, stream.columns)
@@ -272,7 +272,7 @@ class _Resolver:
                     remedy = nearest(column, known) or "name one of its public columns"
                     self._problems.add(one.position, f"{column!r} is no column of {stream.name}; {remedy}")
 
-    def _check_events(self, expected: Expected, number: int) -> None:
+    def _check_events(self, expected: Expectation, number: int) -> None:
         named = [(one.value, one.position) for one in _all(expected.closed)]
         named += [] if expected.readings is None else [
             (event, one.position) for event, one in expected.readings.value.items()

@@ -13,14 +13,14 @@ from typing import Any
 
 from eventveil.testing.model import Amount, At
 from eventveil.topology.document import Broken, Items, Node, Scalar, Table
-from eventveil.topology.fields import INVALID, Invalid, One, Reading, Shape, describe, refused
+from eventveil.topology.fields import INVALID, Invalid, One, ReadingPass, Shape, describe, refused
 from eventveil.topology.scalars import Kind, Schema, UnfitError, exact_number
 
 _JSON_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
-class Written(One):
+class WrittenValue(One):
     """A single value, written out: nothing in a test file comes from ``${...}``."""
 
     def schema(self) -> Schema:
@@ -36,7 +36,7 @@ class ListOf(Shape):
     what: str
     alone: bool = False
 
-    def read(self, node: Node, name: str, reading: Reading) -> list[At[Any]] | Invalid:
+    def read(self, node: Node, name: str, reading: ReadingPass) -> list[At[Any]] | Invalid:
         """The items that could be read, each with its place."""
         if self.alone and not isinstance(node, Items):
             node = Items(node.position, [node])
@@ -60,7 +60,7 @@ class TableOf(Shape):
     what: str
     names: Schema = field(default_factory=dict)
 
-    def read(self, node: Node, name: str, reading: Reading) -> dict[Any, At[Any]] | Invalid:
+    def read(self, node: Node, name: str, reading: ReadingPass) -> dict[Any, At[Any]] | Invalid:
         """What could be read, by key; each stands where its key does."""
         if not isinstance(node, Table):
             return refused(node, name, f"a mapping of {self.what}", reading)
@@ -90,7 +90,7 @@ class TableOf(Shape):
 class AnyJson(Shape):
     """Any JSON value, written in YAML; numbers keep their digits."""
 
-    def read(self, node: Node, name: str, reading: Reading) -> str | Invalid:
+    def read(self, node: Node, name: str, reading: ReadingPass) -> str | Invalid:
         """The value as JSON text."""
         before = reading.problems.count
         text = _json(node, name, reading)
@@ -101,7 +101,7 @@ class AnyJson(Shape):
         return {}
 
 
-def _json(node: Node, name: str, reading: Reading) -> str:
+def _json(node: Node, name: str, reading: ReadingPass) -> str:
     if isinstance(node, Table):
         members = (f"{json.dumps(key)}: {_json(one, name, reading)}" for key, one in node.entries.items())
         return "{" + ", ".join(members) + "}"
@@ -128,7 +128,7 @@ def _json(node: Node, name: str, reading: Reading) -> str:
 class RawText(Shape):
     """The bytes of a record as text, or null for a record without a value."""
 
-    def read(self, node: Node, name: str, reading: Reading) -> At[str | None] | Invalid:
+    def read(self, node: Node, name: str, reading: ReadingPass) -> At[str | None] | Invalid:
         """The text, or None."""
         if isinstance(node, Scalar):
             nothing = node.type == "nothing"
@@ -145,7 +145,7 @@ class RawText(Shape):
 
 
 @dataclass(frozen=True)
-class Budget(Kind[Amount]):
+class EpsilonPart(Kind[Amount]):
     """A part of epsilon, 0 included."""
 
     def parse(self, scalar: Scalar) -> Amount:

@@ -35,7 +35,7 @@ class Sent(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class EventEntry:
     """One entry of ``events``: ``payload`` (None: a record without a value), ``repeat`` times in a row.
 
     In a repeated one, ``{n}`` stands for 1, 2, ... , also in ``key`` and ``headers``. ``partition`` None:
@@ -91,7 +91,7 @@ Fate = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class Expectation:
     """What a test expects. None: not compared, except for counts and dead letters, which are then empty.
 
     With ``partial``, only what is listed is compared.
@@ -117,8 +117,8 @@ class Case:
     name: str
     position: Position
     stream: Stream | ReadingStream
-    events: tuple[Event, ...]
-    expected: Expected
+    events: tuple[EventEntry, ...]
+    expected: Expectation
     partitions: int = 1
     start: int = 1
     until: int | None = None

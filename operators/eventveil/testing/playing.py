@@ -26,13 +26,13 @@ from eventveil.replay.inputs import Input
 from eventveil.replay.log import MemoryLog
 from eventveil.replay.partitions import Scope
 from eventveil.replay.releasing import INSTANCE, Released, Releasing
-from eventveil.replay.runner import Runner
+from eventveil.replay.runner import LogRunner
 from eventveil.replay.values import ValueReplay
 from eventveil.tasks.aggregate import Batch
 from eventveil.tasks.repartition import Rekeyer, RekeyerState
 from eventveil.tasks.task import Task, Transaction
 from eventveil.tasks.values import READ
-from eventveil.testing.model import Case, Event, Played, Sent
+from eventveil.testing.model import Case, EventEntry, Played, Sent
 from eventveil.testing.noise import NoiseOff
 from eventveil.topology.problems import Position
 
@@ -106,7 +106,9 @@ class _Worker:
 
     def _role(self, topic: str, partition: int, task: Task) -> _Role:
         place = TopicPartition(topic, partition)
-        return _Role(place, task, Runner(task, self._commit, lambda: self._now, lambda: self._log.end(place)))
+        return _Role(
+            place, task, LogRunner(task, self._commit, lambda: self._now, lambda: self._log.end(place))
+        )
 
     def _commit(self, work: Transaction) -> None:
         """Of what is written, re-keyed events are read again; partial counts are handed on."""
@@ -191,7 +193,7 @@ class _Role:
 
     place: TopicPartition
     task: Task
-    runner: Runner
+    runner: LogRunner
 
     def go_on(self, log: MemoryLog) -> Iterator[Transaction]:
         """Read to the end; the transactions, once they are durable."""
@@ -245,7 +247,7 @@ class _Placement:
         self._partition_of = PARTITIONERS[source.partitioner]
         self._decoder = Decoder(source, stream.counts)
 
-    def of(self, sent: Sent, event: Event) -> tuple[int, int]:
+    def of(self, sent: Sent, event: EventEntry) -> tuple[int, int]:
         """The time, or one before all others if it cannot be read, and the partition, or the first one."""
         most, form = self._source.max_bytes, self._source.format
         document = parse(sent.value, most, form) if self._decoder.reads_value else weigh(sent.value, most)
@@ -333,7 +335,7 @@ class _Values(Input):
             self.read += 1
             yield self._chunk(event)
 
-    def _chunk(self, event: Event) -> Chunk:
+    def _chunk(self, event: EventEntry) -> Chunk:
         partition, values = event.partition or 0, event.values
         start = self._next[partition]
         after = self._next[partition] = start + len(values)

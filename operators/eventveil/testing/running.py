@@ -10,7 +10,7 @@ from pathlib import Path
 
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Stream
-from eventveil.testing.comparing import Difference, differences
+from eventveil.testing.comparing import Mismatch, differences
 from eventveil.testing.document import SUFFIX
 from eventveil.testing.model import Case, Played, TestFile
 from eventveil.testing.playing import Unplayable, play, play_values
@@ -54,7 +54,7 @@ class Result:
     file: TestFile
     case: Case
     seconds: float
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[Mismatch, ...] = ()
     broken: str | None = None
     played: Played | None = None
 

@@ -8,9 +8,9 @@ from typing import get_args
 from eventveil.decoding.rules import Reason
 from eventveil.local.control import Phase
 from eventveil.tasks.values import READ, VALUE_OUTCOMES
-from eventveil.testing.fields import AnyJson, Budget, ListOf, MaybeWhole, RawText, TableOf, Written
+from eventveil.testing.fields import AnyJson, EpsilonPart, ListOf, MaybeWhole, RawText, TableOf, WrittenValue
 from eventveil.testing.playing import LEFT_OUT
-from eventveil.topology.fields import Field, Record, Shape
+from eventveil.topology.fields import Field, RecordShape, Shape
 from eventveil.topology.scalars import Choice, Label, Schema, Text, Time, Whole
 from eventveil.topology.schema import as_text, document
 from eventveil.topology.spec import NAME
@@ -30,13 +30,13 @@ def _by_time(value: Shape, what: str) -> TableOf:
 
 
 def _fates(key: str, words: tuple[str, ...], help: str) -> ListOf:
-    one = Record(
+    one = RecordShape(
         (
-            Field("event", Written(_EVENT_NUMBER), "number of the event, from 1", True),
-            Field(key, Written(Choice(words)), help, True),
+            Field("event", WrittenValue(_EVENT_NUMBER), "number of the event, from 1", True),
+            Field(key, WrittenValue(Choice(words)), help, True),
             Field(
                 "times",
-                Written(Whole(1, MOST_REPEATS)),
+                WrittenValue(Whole(1, MOST_REPEATS)),
                 "How many of a repeated event.",
                 derived="all of them",
             ),
@@ -45,21 +45,21 @@ def _fates(key: str, words: tuple[str, ...], help: str) -> ListOf:
     return ListOf(one, f"mappings with event and {key}")
 
 
-_COLUMNS = TableOf(Label(), Written(_COUNT), "columns to counts", _WORDS)
-_RELEASED = Record(
+_COLUMNS = TableOf(Label(), WrittenValue(_COUNT), "columns to counts", _WORDS)
+_RELEASED = RecordShape(
     (
         Field("counts", _COLUMNS, "Released counts with the noise off; columns left out are 0."),
-        Field("fresh", Written(_TRUTH), "Whether it is drawn now, and not repeated or predicted."),
-        Field("exhausted", Written(_TRUTH), "Whether the horizon has passed."),
-        Field("phase", Written(Choice(get_args(Phase))), "Of local reports: what they were for."),
-        Field("threshold", Written(_COUNT), "Of local reports: what the next ones are to be made for."),
+        Field("fresh", WrittenValue(_TRUTH), "Whether it is drawn now, and not repeated or predicted."),
+        Field("exhausted", WrittenValue(_TRUTH), "Whether the horizon has passed."),
+        Field("phase", WrittenValue(Choice(get_args(Phase))), "Of local reports: what they were for."),
+        Field("threshold", WrittenValue(_COUNT), "Of local reports: what the next ones are to be made for."),
     )
 )
-EXPECT = Record(
+EXPECT = RecordShape(
     (
         Field(
             "partial",
-            Written(_TRUTH),
+            WrittenValue(_TRUTH),
             "Compare only what is listed, and nothing that is not.",
             default="false",
         ),
@@ -80,7 +80,7 @@ EXPECT = Record(
         ),
         Field(
             "closed",
-            _by_time(Written(Whole(0, _MOST_EVENTS)), "the last event that was read before"),
+            _by_time(WrittenValue(Whole(0, _MOST_EVENTS)), "the last event that was read before"),
             "Timestamps that are closed, each with the number of the last event before, 0 if there was none.",
         ),
         Field(
@@ -88,13 +88,15 @@ EXPECT = Record(
             _by_time(_RELEASED, "what is released"),
             "What the mechanism makes of the counts with the noise off.",
         ),
-        Field("spent", _by_time(Written(Budget()), "budget"), "The epsilon that each timestamp spent."),
-        Field("most_spent", Written(Budget()), "The largest epsilon that any window spent."),
+        Field(
+            "spent", _by_time(WrittenValue(EpsilonPart()), "budget"), "The epsilon that each timestamp spent."
+        ),
+        Field("most_spent", WrittenValue(EpsilonPart()), "The largest epsilon that any window spent."),
         Field(
             "readings",
             TableOf(
                 _EVENT_NUMBER,
-                ListOf(Written(MaybeWhole()), "readings", alone=True),
+                ListOf(WrittenValue(MaybeWhole()), "readings", alone=True),
                 "events to readings",
                 _NUMBER_KEY,
             ),
@@ -107,45 +109,47 @@ EXPECT = Record(
         ),
     )
 )
-_EVENT = Record(
+_EVENT = RecordShape(
     (
         Field("value", AnyJson(), "The event, as it is in JSON."),
         Field("raw", RawText(), "Instead: the bytes of the record, or null for a record without a value."),
-        Field("key", Written(_TEXT), "Key of the record."),
-        Field("headers", TableOf(_TEXT, Written(_TEXT), "names to texts"), "Headers of the record."),
+        Field("key", WrittenValue(_TEXT), "Key of the record."),
+        Field("headers", TableOf(_TEXT, WrittenValue(_TEXT), "names to texts"), "Headers of the record."),
         Field(
-            "partition", Written(Whole(0, 9999)), "Where it is appended.",
+            "partition", WrittenValue(Whole(0, 9999)), "Where it is appended.",
             derived="that of its user, else the first",
         ),
         Field(
-            "appended", Written(Time()), "When it is appended, by the broker's clock.",
+            "appended", WrittenValue(Time()), "When it is appended, by the broker's clock.",
             derived="its own time, or that of the event before it if that is later",
         ),
         Field(
-            "created", Written(Time()), "The time that its record carries: $time with append_time: boundary.",
+            "created",
+            WrittenValue(Time()),
+            "The time that its record carries: $time with append_time: boundary.",
             derived="when it is appended",
         ),
         Field(
-            "repeat", Written(Whole(1, MOST_REPEATS)),
+            "repeat", WrittenValue(Whole(1, MOST_REPEATS)),
             "How often, in a row; in it, {n} stands for 1, 2, ... .", default="1",
         ),
     ),
     {"oneOf": [{"required": ["value"]}, {"required": ["raw"]}]},
 )  # fmt: skip
-_TEST = Record(
+_TEST = RecordShape(
     (
-        Field("name", Written(Text("what the test shows, on one line")), "what the test shows", True),
+        Field("name", WrittenValue(Text("what the test shows, on one line")), "what the test shows", True),
         Field(
-            "stream", Written(Text("the name of a stream", NAME)), "The stream that reads the events.",
+            "stream", WrittenValue(Text("the name of a stream", NAME)), "The stream that reads the events.",
             derived="the only one",
         ),
-        Field("partitions", Written(Whole(1, 10_000)), "Partitions of the source.", default="1"),
+        Field("partitions", WrittenValue(Whole(1, 10_000)), "Partitions of the source.", default="1"),
         Field(
-            "from", Written(Time()), "Beginning of the first timestamp.",
+            "from", WrittenValue(Time()), "Beginning of the first timestamp.",
             derived="timeline.start, else timeline.origin",
         ),
         Field(
-            "until", Written(Time()), "The time at the end of the test: what is due by then is closed.",
+            "until", WrittenValue(Time()), "The time at the end of the test: what is due by then is closed.",
             derived="when every timestamp that has counted an event is closed",
         ),
         Field("events", ListOf(_EVENT, "events"), "what is appended, in order", True),
@@ -155,18 +159,18 @@ _TEST = Record(
 
 
 @cache
-def layout() -> Record:
+def layout() -> RecordShape:
     """The shape of a whole test file."""
     environment = TableOf(
         Text("the name of a variable", "[A-Za-z_][A-Za-z0-9_]*"),
-        Written(Text("text", "[^\r\n]*")),
+        WrittenValue(Text("text", "[^\r\n]*")),
         "names to texts",
     )
     path = Text("the path of a topology file")
-    return Record(
+    return RecordShape(
         (
             Field(
-                "topology", Written(path), "The topology, relative to this file.",
+                "topology", WrittenValue(path), "The topology, relative to this file.",
                 derived="the file beside this one without _test in its name",
             ),
             Field("environment", environment, "Variables for ${...} in the topology, before the real ones."),

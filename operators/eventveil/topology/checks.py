@@ -1,6 +1,6 @@
 """What no section of a stream can show: rules over topics, over streams, and over the sections around them.
 
-Rules between the settings of a section are with its table (``Record.check``).
+Rules between the settings of a section are with its table (``RecordShape.check``).
 
 Every rule looks only at what could be read, so that one mistake never hides another.
 """

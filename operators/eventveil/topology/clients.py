@@ -10,7 +10,7 @@ import re
 import ssl
 
 from eventveil.model.topology import Clients
-from eventveil.topology.fields import Field, One, Record, Section
+from eventveil.topology.fields import Field, One, RecordShape, Section
 from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import Text, Whole
 
@@ -85,7 +85,7 @@ REFUSED = {
     ),
 }  # fmt: skip
 
-CLIENTS = Record(
+CLIENTS = RecordShape(
     (
         Field(
             "client.id",

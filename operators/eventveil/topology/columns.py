@@ -21,8 +21,8 @@ from eventveil.topology.fields import (
     Field,
     Invalid,
     One,
-    Reading,
-    Record,
+    ReadingPass,
+    RecordShape,
     Section,
     Shape,
     describe,
@@ -52,7 +52,7 @@ _CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _COMMENT = re.compile(r"#(\s|$)")
 _EXTREME = 2**53 - 1
 _EXPECTED = "a list such as [ATL, BOS], {file: columns.txt}, {range: [0, 99]} or {discover: {delta: 1e-9}}"
-_FILE = Record(
+_FILE = RecordShape(
     (
         Field(
             "file",
@@ -70,7 +70,7 @@ _FILE = Record(
 
 #: Of names that are found, unless the topology says otherwise.
 LONGEST_FOUND = 64
-_DISCOVER = Record(
+_DISCOVER = RecordShape(
     (
         Field(
             "delta", One(Rational(1, LEAST_DELTA, 31, DELTAS)),
@@ -124,10 +124,10 @@ def columns_digest(labels: Iterable[str]) -> str:
     return hashlib.sha256(orjson.dumps(list(labels))).hexdigest()
 
 
-class Columns(Shape):
+class ColumnsShape(Shape):
     """Between 1 and 1,000,000 different columns."""
 
-    def read(self, node: Node, name: str, reading: Reading) -> ColumnNames | Invalid:
+    def read(self, node: Node, name: str, reading: ReadingPass) -> ColumnNames | Invalid:
         """The columns; a file's path is relative to the topology."""
         if isinstance(node, Items):
             return _from_list(node, name, reading)
@@ -192,7 +192,7 @@ class Columns(Shape):
         return {"anyOf": [listed, _FILE.schema(), numbers, product, found]}
 
 
-def _discovered(node: Table, name: str, reading: Reading) -> ColumnNames | Invalid:
+def _discovered(node: Table, name: str, reading: ReadingPass) -> ColumnNames | Invalid:
     """Columns that are found in the data: before that, all events count in one."""
     for key in node.entries.keys() - {"discover"}:
         reading.problems.add(
@@ -222,7 +222,7 @@ def _discovered(node: Table, name: str, reading: Reading) -> ColumnNames | Inval
     return ColumnNames((section.get("other"),), discover=section)
 
 
-def _from_list(node: Items, name: str, reading: Reading) -> ColumnNames | Invalid:
+def _from_list(node: Items, name: str, reading: ReadingPass) -> ColumnNames | Invalid:
     if not node.items:
         reading.problems.add(node.position, f"{name}: found an empty list, expected at least one column")
         return INVALID
@@ -261,7 +261,7 @@ def _from_list(node: Items, name: str, reading: Reading) -> ColumnNames | Invali
     return ColumnNames(tuple(first), "integer" if integers else "string")
 
 
-def _read_label(item: Node, name: str, reading: Reading) -> str | None:
+def _read_label(item: Node, name: str, reading: ReadingPass) -> str | None:
     if isinstance(item, Broken):
         return None
     try:
@@ -275,7 +275,7 @@ def _read_label(item: Node, name: str, reading: Reading) -> str | None:
         return None
 
 
-def _from_product(node: Table, name: str, reading: Reading) -> ColumnNames | Invalid:
+def _from_product(node: Table, name: str, reading: ReadingPass) -> ColumnNames | Invalid:
     """All combinations of the names in some lists, the first list varying slowest, and then the others."""
     for key in node.entries.keys() - {"product", "also"}:
         reading.problems.add(
@@ -289,9 +289,9 @@ def _from_product(node: Table, name: str, reading: Reading) -> ColumnNames | Inv
             " each field of the column",
         )
         return INVALID
-    read = [Columns().read(one, f"{name}.product", reading) for one in lists.items]
+    read = [ColumnsShape().read(one, f"{name}.product", reading) for one in lists.items]
     also = node.entries.get("also")
-    others = ColumnNames(()) if also is None else Columns().read(also, f"{name}.also", reading)
+    others = ColumnNames(()) if also is None else ColumnsShape().read(also, f"{name}.also", reading)
     if isinstance(others, Invalid) or any(isinstance(one, Invalid) for one in read):
         return INVALID
     if node.entries.keys() - {"product", "also"}:
@@ -301,7 +301,7 @@ def _from_product(node: Table, name: str, reading: Reading) -> ColumnNames | Inv
 
 
 def _combined(
-    parts: list[tuple[str, ...]], others: tuple[str, ...], node: Items, name: str, reading: Reading
+    parts: list[tuple[str, ...]], others: tuple[str, ...], node: Items, name: str, reading: ReadingPass
 ) -> ColumnNames | Invalid:
     for one in chain.from_iterable(parts):
         if BETWEEN in one:
@@ -327,7 +327,7 @@ def _combined(
     return ColumnNames((*labels, *others), parts=len(parts))
 
 
-def _from_range(node: Table, name: str, reading: Reading) -> ColumnNames | Invalid:
+def _from_range(node: Table, name: str, reading: ReadingPass) -> ColumnNames | Invalid:
     for key in node.entries.keys() - {"range"}:
         reading.problems.add(node.keys[key], f"unknown key {key!r} in {name}; a range stands alone")
     pair = node.entries["range"]
@@ -351,7 +351,7 @@ def _from_range(node: Table, name: str, reading: Reading) -> ColumnNames | Inval
     return ColumnNames(tuple(str(number) for number in range(low, high + 1)), "integer")
 
 
-def _from_file(node: Table, name: str, reading: Reading) -> ColumnNames | Invalid:
+def _from_file(node: Table, name: str, reading: ReadingPass) -> ColumnNames | Invalid:
     section = _FILE.read(node, name, reading)
     if not isinstance(section, Section) or section.get("file") is None or section.get("type") is None:
         return INVALID
@@ -382,7 +382,7 @@ def _from_file(node: Table, name: str, reading: Reading) -> ColumnNames | Invali
     return ColumnNames(tuple(labels), section.get("type"))
 
 
-def _labels_of_file(data: bytes, path: str, kind: str, reading: Reading) -> dict[str, int] | None:
+def _labels_of_file(data: bytes, path: str, kind: str, reading: ReadingPass) -> dict[str, int] | None:
     """Labels with their line numbers; blank lines and comments, # and a space, are passed over."""
     labels: dict[str, int] = {}
     valid = True

@@ -12,14 +12,14 @@ from typing import Any, get_args
 
 from eventveil.model.spelling import suggestion
 from eventveil.model.topology import Counts, SinkFormat
-from eventveil.topology.columns import COLUMN_LIMIT, Columns, columns_digest
+from eventveil.topology.columns import COLUMN_LIMIT, ColumnsShape, columns_digest
 from eventveil.topology.discovery import check_discovery
 from eventveil.topology.document import shorten
 from eventveil.topology.events import check_names, check_source
-from eventveil.topology.fields import Field, Kept, One, Record, Section
+from eventveil.topology.fields import Field, Kept, One, RecordShape, Section
 from eventveil.topology.mechanism import MECHANISM
 from eventveil.topology.options import TRUSTED, covered, extent_of
-from eventveil.topology.places import PLACE, TIME_PLACE, Filter, Maps, Places, Zone, told
+from eventveil.topology.places import PLACE, TIME_PLACE, FilterShape, Maps, PlacesShape, Zone, told
 from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import (
     END_OF_TIME,
@@ -29,7 +29,7 @@ from eventveil.topology.scalars import (
     Or,
     Text,
     Time,
-    Topic,
+    TopicName,
     Whole,
     duration_text,
 )
@@ -236,10 +236,10 @@ def _check_unknown(file: Section, stream: Section, counts: Section, problems: Pr
         )
 
 
-SOURCE = Record(
+SOURCE = RecordShape(
     (
         Field(
-            "topic", One(Topic()), "topic of raw events, keyed by user", True,
+            "topic", One(TopicName()), "topic of raw events, keyed by user", True,
             kept=Kept(
                 f"offsets of one topic mean nothing in another; {_OTHER_STREAM}",
                 value=lambda source: source.topic_of_events,
@@ -251,7 +251,7 @@ SOURCE = Record(
             default="json", kept=_TWICE, shared=True,
         ),
         Field(
-            "user", Places(PLACE),
+            "user", PlacesShape(PLACE),
             "JSON pointer to the user, such as /user; or $key, $headers/NAME; of a list the first there is",
             True,
             kept=_OTHER_USER, shared=True,
@@ -262,12 +262,12 @@ SOURCE = Record(
             default="string", kept=_OTHER_USER, shared=True,
         ),
         Field(
-            "column", Places(PLACE),
+            "column", PlacesShape(PLACE),
             "JSON pointer to what is counted, such as /place; of a list the combination, as news|DE", True,
             kept=_from_now_on("it says where an event names its column"),
         ),
         Field(
-            "time", Places(TIME_PLACE),
+            "time", PlacesShape(TIME_PLACE),
             "JSON pointer to the event's time, epoch milliseconds or RFC 3339; $time: that of the record",
             True,
             kept=_TWICE,
@@ -286,7 +286,7 @@ SOURCE = Record(
             kept=Kept(_TWICE.why, newer=True),
         ),
         Field(
-            "filter", Filter(),
+            "filter", FilterShape(),
             "Conditions, all of which an event must meet to count, such as {/type: [viewed, bought]}.",
             kept=_newer("it says which events count from the change on", lambda source: source.filter),
         ),
@@ -333,7 +333,7 @@ SOURCE = Record(
     check=_check_source,
 )  # fmt: skip
 
-TIMELINE = Record(
+TIMELINE = RecordShape(
     (
         Field(
             "interval", One(Duration(1)), "length of a timestamp, such as 1h", True,
@@ -394,10 +394,10 @@ def _unknown(counts: Counts) -> str:
     return counts.unknown if counts.unknown_column is None else f"column {counts.unknown_column}"
 
 
-COUNTS = Record(
+COUNTS = RecordShape(
     (
         Field(
-            "columns", Columns(),
+            "columns", ColumnsShape(),
             "public columns: a list, {file: columns.txt}, {range: [0, 99]} or {product: [[a, b], [c, d]]}",
             True,
             kept=Kept(
@@ -446,10 +446,10 @@ SINK_FORMAT = Field(
     ),
 )  # fmt: skip
 
-SINK = Record(
+SINK = RecordShape(
     (
         Field(
-            "topic", One(Topic()), "topic of sanitized counts, of this stream alone", True,
+            "topic", One(TopicName()), "topic of sanitized counts, of this stream alone", True,
             kept=Kept(SINK_MOVED, sound=True),
         ),
         Field("counts", One(Choice(("object", "array"))), "Form of the counts.", default="object"),
@@ -463,11 +463,11 @@ SINK = Record(
 )  # fmt: skip
 
 DEAD_LETTER = Field(
-    "dead_letter", One(Topic()), "Topic of events that do not count, raw and private.",
+    "dead_letter", One(TopicName()), "Topic of events that do not count, raw and private.",
     derived="the name of the topology followed by .dead", derive=_dead_letter,
 )  # fmt: skip
 
-STREAM = Record(
+STREAM = RecordShape(
     (
         Field("source", SOURCE, "raw events: topic, user, column, time", True),
         Field("timeline", TIMELINE, "how time is cut: interval, origin", True),
@@ -483,7 +483,7 @@ STREAM = Record(
 KEPT = {"source": SOURCE, "timeline": TIMELINE, "counts": COUNTS, "mechanism": MECHANISM, "sink": SINK}
 
 
-def facts(section: str, of: Any, table: Record | None = None) -> dict[str, Any]:
+def facts(section: str, of: Any, table: RecordShape | None = None) -> dict[str, Any]:
     """What state remembers of a section, by the names of its settings; ``of`` is the section of the model.
 
     ``table`` is that of the section in another kind of stream.

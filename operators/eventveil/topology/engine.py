@@ -7,7 +7,7 @@ from dataclasses import replace
 from eventveil.model.topology import Source
 from eventveil.topology.counts import SOURCE
 from eventveil.topology.document import Node, Table
-from eventveil.topology.fields import Field, Invalid, Kept, One, Reading, Record, Section, Shape
+from eventveil.topology.fields import Field, Invalid, Kept, One, ReadingPass, RecordShape, Section, Shape
 from eventveil.topology.places import PLACE
 from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import Choice, Schema
@@ -49,7 +49,7 @@ def _check(file: Section, stream: Section, source: Section, problems: Problems) 
         )
 
 
-ENGINE_SOURCE = Record(
+ENGINE_SOURCE = RecordShape(
     (
         replace(_OF_EVENTS["topic"], help="topic of an engine's counts, keyed by column"),
         Field(
@@ -88,11 +88,11 @@ ENGINE_SOURCE = Record(
 )  # fmt: skip
 
 
-class _ByCounts(Record):
+class _ByCounts(RecordShape):
     """A source of events, or of counts if it has ``counts``."""
 
-    def read(self, node: Node, name: str, reading: Reading) -> Section | Invalid:
-        """See ``Record.read``."""
+    def read(self, node: Node, name: str, reading: ReadingPass) -> Section | Invalid:
+        """See ``RecordShape.read``."""
         if isinstance(node, Table) and "counts" in node.entries:
             return ENGINE_SOURCE.read(node, name, reading)
         return super().read(node, name, reading)
@@ -107,17 +107,17 @@ class _ByCounts(Record):
         }
 
 
-def source_table(source: Source) -> Record | None:
+def source_table(source: Source) -> RecordShape | None:
     """The table of a source of counts; None for one of events."""
     return None if source.count is None else ENGINE_SOURCE
 
 
-def or_counts(stream: Record) -> Record:
+def or_counts(stream: RecordShape) -> RecordShape:
     """The shape of a stream over events, whose source may be one of counts instead."""
     rows = (replace(row, shape=_either(row.shape)) if row.name == "source" else row for row in stream.fields)
     return replace(stream, fields=tuple(rows))
 
 
 def _either(source: Shape) -> Shape:
-    assert isinstance(source, Record)
+    assert isinstance(source, RecordShape)
     return _ByCounts(source.fields, source.rules, source.later, source.title, source.check)

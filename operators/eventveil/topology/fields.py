@@ -27,7 +27,7 @@ class Default:
 
 
 @dataclass
-class Reading:
+class ReadingPass:
     """One pass over a file: where mistakes and defaults are noted, and where relative paths start.
 
     ``around`` are the records that are being read, by name, the innermost last.
@@ -36,7 +36,7 @@ class Reading:
     problems: Problems
     directory: str
     defaults: list[Default] = field(default_factory=list)
-    around: list[tuple[str, Record]] = field(default_factory=list)
+    around: list[tuple[str, RecordShape]] = field(default_factory=list)
 
     def home_of(self, key: str) -> str:
         """Where the nearest records that have the key are, in words; empty if there is none."""
@@ -45,7 +45,7 @@ class Reading:
             homes = [
                 prefix + one.name
                 for one in record.fields
-                if isinstance(one.shape, Record) and key in one.shape.keys
+                if isinstance(one.shape, RecordShape) and key in one.shape.keys
             ]
             homes += [path or "the top level"] if key in record.keys else []
             if homes:
@@ -72,7 +72,7 @@ class Section:
     position: Position
     values: dict[str, Any] = field(default_factory=dict)
     positions: dict[str, Position] = field(default_factory=dict)
-    table: Record | None = None
+    table: RecordShape | None = None
     misspelt: set[str] = field(default_factory=set)
 
     def get(self, key: str) -> Any:
@@ -100,7 +100,7 @@ class Shape(ABC):
     """What may stand at one place of the file."""
 
     @abstractmethod
-    def read(self, node: Node, name: str, reading: Reading) -> Any:
+    def read(self, node: Node, name: str, reading: ReadingPass) -> Any:
         """The value, or INVALID with the mistakes noted in ``reading``."""
 
     @abstractmethod
@@ -114,7 +114,7 @@ class One(Shape):
 
     kind: Kind[Any]
 
-    def read(self, node: Node, name: str, reading: Reading) -> Any:
+    def read(self, node: Node, name: str, reading: ReadingPass) -> Any:
         """The kind's value."""
         if isinstance(node, Broken):
             return INVALID
@@ -207,7 +207,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Record(Shape):
+class RecordShape(Shape):
     """A mapping with known keys. ``rules`` are schema keywords for what concerns several keys at once.
 
     ``later`` maps keys that this version does not have yet to what to do instead. ``title`` names its
@@ -220,7 +220,7 @@ class Record(Shape):
     title: str | None = None
     check: Check | None = None
 
-    def read(self, node: Node, name: str, reading: Reading) -> Section | Invalid:
+    def read(self, node: Node, name: str, reading: ReadingPass) -> Section | Invalid:
         """A Section with every valid value and all defaults."""
         if isinstance(node, Scalar) and node.type == "nothing" and not any(f.required for f in self.fields):
             node = Table(node.position)
@@ -239,7 +239,7 @@ class Record(Shape):
         """The names of the fields."""
         return [one.name for one in self.fields]
 
-    def _read_field(self, entry: Field, node: Table, section: Section, reading: Reading) -> None:
+    def _read_field(self, entry: Field, node: Table, section: Section, reading: ReadingPass) -> None:
         name = section.name(entry.name)
         given = node.entries.get(entry.name)
         if given is not None:
@@ -252,7 +252,7 @@ class Record(Shape):
                     node.position, f"{where} lacks {entry.name}; add {entry.name}: {entry.help}"
                 )
             return
-        elif isinstance(entry.shape, Record) and not any(f.required for f in entry.shape.fields):
+        elif isinstance(entry.shape, RecordShape) and not any(f.required for f in entry.shape.fields):
             value = entry.shape.read(Table(node.position), name, reading)
         elif entry.default is not None:
             reading.defaults.append(Default(name, entry.default))
@@ -262,7 +262,7 @@ class Record(Shape):
         if value is not INVALID:
             section.values[entry.name] = value
 
-    def _report_unknown(self, node: Table, name: str, reading: Reading) -> set[str]:
+    def _report_unknown(self, node: Table, name: str, reading: ReadingPass) -> set[str]:
         """Those that are probably meant."""
         known, misspelt = self.keys, set[str]()
         for index, key in enumerate(key for key in node.entries if key not in known):
@@ -298,7 +298,7 @@ class Named(Shape):
     pattern: str
     expected: str
 
-    def read(self, node: Node, name: str, reading: Reading) -> dict[str, Section] | Invalid:
+    def read(self, node: Node, name: str, reading: ReadingPass) -> dict[str, Section] | Invalid:
         """The sections by name, in the order of the file."""
         if not isinstance(node, Table) or not node.entries:
             return refused(node, name, f"at least one {self.what} with its name", reading)
@@ -332,7 +332,7 @@ def describe(node: Node) -> str:
     return "a mapping" if isinstance(node, Table) and node.entries else "an empty mapping"
 
 
-def _remedy(key: str, known: list[str], reading: Reading) -> tuple[str, set[str]]:
+def _remedy(key: str, known: list[str], reading: ReadingPass) -> tuple[str, set[str]]:
     """What to do about an unknown key, and the known one that is probably meant, if there is one."""
     if home := reading.home_of(key):
         return f"it belongs in {home}", set()
@@ -340,7 +340,7 @@ def _remedy(key: str, known: list[str], reading: Reading) -> tuple[str, set[str]
     return remedy(near, known), {near} if near else set()
 
 
-def refused(node: Node, name: str, expected: str, reading: Reading) -> Invalid:
+def refused(node: Node, name: str, expected: str, reading: ReadingPass) -> Invalid:
     """INVALID, with the mistake noted unless it has been."""
     if not isinstance(node, Broken):
         reading.problems.add(node.position, f"{name}: found {describe(node)}, expected {expected}")

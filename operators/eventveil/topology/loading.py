@@ -9,7 +9,7 @@ from eventveil.model.topology import Topology
 from eventveil.topology.build import build, fill
 from eventveil.topology.checks import check
 from eventveil.topology.document import SIZE_LIMIT, compose
-from eventveil.topology.fields import Default, Reading, Section
+from eventveil.topology.fields import Default, ReadingPass, Section
 from eventveil.topology.interpolation import expand
 from eventveil.topology.limits import check_limits
 from eventveil.topology.problems import START, Problems
@@ -46,7 +46,7 @@ def _load(
         problems.raise_if_any()
         raise AssertionError("a file without a tree has a problem")
     expanded = expand(root, environ, lambda name: read_secret(os.path.join(directory, name)), problems)
-    reading = Reading(problems, directory)
+    reading = ReadingPass(problems, directory)
     file = layout().read(expanded, "", reading)
     if isinstance(file, Section):
         reading.defaults += fill(file)

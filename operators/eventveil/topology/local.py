@@ -8,8 +8,8 @@ from eventveil.local.control import COLUMNS, LARGEST, LONGEST, reports
 from eventveil.local.sampling import EPSILON_LIMIT, LEAST_EPSILON
 from eventveil.model.topology import Counts, MechanismSettings
 from eventveil.topology.counts import DEAD_LETTER, SINK_FORMAT, SOURCE, STREAM
-from eventveil.topology.fields import Field, One, Record, Section
-from eventveil.topology.scalars import Choice, Pointer, Rational, Topic, Whole
+from eventveil.topology.fields import Field, One, RecordShape, Section
+from eventveil.topology.scalars import Choice, Pointer, Rational, TopicName, Whole
 
 _REPORT = Field(
     "report", One(Pointer()), "JSON pointer to what `eventveil.local` made of a value, such as /report", True
@@ -33,21 +33,21 @@ OPTIONS: Mapping[str, tuple[Field, ...]] = {
 }
 
 
-def local_stream(kind: str) -> Record:
+def local_stream(kind: str) -> RecordShape:
     """The shape of a stream of local reports, which has the timeline and the users of one of counts."""
     given = {field.name: field for field in STREAM.fields}
     fields = tuple(
         _REPORT if field.name == "column" else field for field in SOURCE.fields if field.name != "maps"
     )
-    sink = Record(
-        (Field("topic", One(Topic()), "topic of sums, of this stream alone", True), SINK_FORMAT),
+    sink = RecordShape(
+        (Field("topic", One(TopicName()), "topic of sums, of this stream alone", True), SINK_FORMAT),
         title="reports-sink",
     )
-    return Record(
+    return RecordShape(
         (
             Field(
                 "source",
-                Record(
+                RecordShape(
                     fields,
                     title="reports-source",
                     check=SOURCE.check,
@@ -66,8 +66,8 @@ def local_stream(kind: str) -> Record:
     )
 
 
-def _values() -> Record:
-    return Record(
+def _values() -> RecordShape:
+    return RecordShape(
         (
             Field(
                 "maximum",
@@ -86,8 +86,8 @@ def _values() -> Record:
     )
 
 
-def _mechanism(kind: str) -> Record:
-    return Record(
+def _mechanism(kind: str) -> RecordShape:
+    return RecordShape(
         (
             Field("kind", One(Choice((kind,))), f"mechanism, {kind}", True),
             Field(

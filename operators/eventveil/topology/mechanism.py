@@ -11,7 +11,7 @@ from eventveil.mechanisms.totals import Totals
 from eventveil.model.errors import PluginRefused
 from eventveil.privacy.gaussian import LARGEST_DELTA
 from eventveil.topology.document import Node, Scalar, Table
-from eventveil.topology.fields import Field, Invalid, Kept, One, Reading, Record, Section
+from eventveil.topology.fields import Field, Invalid, Kept, One, ReadingPass, RecordShape, Section
 from eventveil.topology.options import (
     EXTENT,
     EXTENT_HELP,
@@ -69,13 +69,13 @@ class KindOfMechanism(Choice):
         return {NAME_OF: "kind", "anyOf": [{"enum": [*self.words, *names]}, target]}
 
 
-class RecordOfMechanism(Record):
+class RecordOfMechanism(RecordShape):
     """The keys of every mechanism of Eventveil, and the options that a plug-in declares for itself."""
 
-    def read(self, node: Node, name: str, reading: Reading) -> Section | Invalid:
-        """See ``Record.read``."""
+    def read(self, node: Node, name: str, reading: ReadingPass) -> Section | Invalid:
+        """See ``RecordShape.read``."""
         own = tuple(Field(option, One(Plain()), "an option of a plug-in") for option in self._own(node))
-        return Record((*self.fields, *own), later=self.later, check=self.check).read(node, name, reading)
+        return RecordShape((*self.fields, *own), later=self.later, check=self.check).read(node, name, reading)
 
     def _own(self, node: Node) -> Iterable[str]:
         """The options that only the plug-in knows; all keys if it was refused: one mistake is enough."""

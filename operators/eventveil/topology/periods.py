@@ -12,7 +12,7 @@ from math import isqrt
 from eventveil.mechanisms.forecasting.harmonics import LONGEST_PERIOD, MOST_PERIODS
 from eventveil.mechanisms.totals import DEFAULT_BLOCKS
 from eventveil.topology.document import Items, Node, Scalar
-from eventveil.topology.fields import INVALID, Invalid, One, Reading, refused
+from eventveil.topology.fields import INVALID, Invalid, One, ReadingPass, refused
 from eventveil.topology.scalars import Kind, Schema, UnfitError, Whole
 
 HOUR = 3_600_000
@@ -105,7 +105,7 @@ class Periods(One):
 
     kind: _Periods = _Periods()
 
-    def read(self, node: Node, name: str, reading: Reading) -> tuple[int, ...] | Invalid:
+    def read(self, node: Node, name: str, reading: ReadingPass) -> tuple[int, ...] | Invalid:
         """The periods; every item that is none is a mistake of its own."""
         if not isinstance(node, Items):
             return refused(node, name, self.kind.expected, reading)

@@ -18,7 +18,17 @@ from eventveil.model import fields
 from eventveil.model.spelling import nearest
 from eventveil.model.topology import Condition, NameMap
 from eventveil.topology.document import Broken, Items, Node, Scalar, Table, shorten
-from eventveil.topology.fields import INVALID, Field, Invalid, One, Reading, Record, Shape, describe, refused
+from eventveil.topology.fields import (
+    INVALID,
+    Field,
+    Invalid,
+    One,
+    ReadingPass,
+    RecordShape,
+    Shape,
+    describe,
+    refused,
+)
 from eventveil.topology.scalars import NAME_OF, Kind, Label, Pointer, Schema, UnfitError, found, is_text
 
 #: The most fields that may stand for one setting, and values in one set or map.
@@ -79,12 +89,12 @@ PLACE, TIME_PLACE = Place(), Place((fields.TIME, fields.KEY, fields.HEADERS, fie
 
 
 @dataclass(frozen=True)
-class Places(Shape):
+class PlacesShape(Shape):
     """One field, or a list of several."""
 
     kind: Kind[str]
 
-    def read(self, node: Node, name: str, reading: Reading) -> str | Invalid:
+    def read(self, node: Node, name: str, reading: ReadingPass) -> str | Invalid:
         """The fields as one text; see ``eventveil.model.fields.joined``."""
         if not isinstance(node, Items):
             return One(self.kind).read(node, name, reading)  # type: ignore[no-any-return]
@@ -116,10 +126,10 @@ class Places(Shape):
 _CONDITION = "a value, a list of values, {not: a value or list} or {present: true}"
 
 
-class Filter(Shape):
+class FilterShape(Shape):
     """Fields, each with what is asked of it."""
 
-    def read(self, node: Node, name: str, reading: Reading) -> tuple[Condition, ...] | Invalid:
+    def read(self, node: Node, name: str, reading: ReadingPass) -> tuple[Condition, ...] | Invalid:
         """The conditions in the order of the file."""
         if not isinstance(node, Table) or not node.entries:
             return refused(node, name, f"fields, each with {_CONDITION}", reading)
@@ -152,7 +162,7 @@ class Filter(Shape):
         }
 
 
-def _condition(key: str, node: Table, name: str, reading: Reading) -> Condition | None:
+def _condition(key: str, node: Table, name: str, reading: ReadingPass) -> Condition | None:
     field, asked = _key(key, node, reading, PLACE, name), node.entries[key]
     if field is None:
         return None
@@ -169,7 +179,7 @@ def _condition(key: str, node: Table, name: str, reading: Reading) -> Condition 
     return None
 
 
-def _key(key: str, node: Table, reading: Reading, kind: Kind[str], name: str) -> str | None:
+def _key(key: str, node: Table, reading: ReadingPass, kind: Kind[str], name: str) -> str | None:
     """A field that is the key of a table."""
     try:
         return kind.parse(Scalar(node.keys[key], key, quoted=True))
@@ -181,7 +191,7 @@ def _key(key: str, node: Table, reading: Reading, kind: Kind[str], name: str) ->
         return None
 
 
-def _values(node: Node, field: str, name: str, reading: Reading) -> tuple[str | int | bool, ...] | None:
+def _values(node: Node, field: str, name: str, reading: ReadingPass) -> tuple[str | int | bool, ...] | None:
     items = node.items if isinstance(node, Items) else [node]
     if not 1 <= len(items) <= MOST_VALUES:
         reading.problems.add(node.position, f"{name}: found {len(items)} values, expected 1 to {MOST_VALUES}")
@@ -190,7 +200,7 @@ def _values(node: Node, field: str, name: str, reading: Reading) -> tuple[str | 
     return None if None in read else tuple(one for one in read if one is not None)
 
 
-def _value(node: Node, field: str, name: str, reading: Reading) -> str | int | bool | None:
+def _value(node: Node, field: str, name: str, reading: ReadingPass) -> str | int | bool | None:
     if isinstance(node, Broken):
         return None
     if isinstance(node, Scalar):
@@ -215,7 +225,7 @@ def _value(node: Node, field: str, name: str, reading: Reading) -> str | int | b
     return None
 
 
-_MAP = Record(
+_MAP = RecordShape(
     (
         Field("values", One(Label()), "Names of whole texts, such as {/: home}."),
         Field("prefixes", One(Label()), "Names of what begins so; the longest prefix counts."),
@@ -228,7 +238,7 @@ _MAP = Record(
 class Maps(Shape):
     """Fields of the column, each with the names that its contents get."""
 
-    def read(self, node: Node, name: str, reading: Reading) -> tuple[NameMap, ...] | Invalid:
+    def read(self, node: Node, name: str, reading: ReadingPass) -> tuple[NameMap, ...] | Invalid:
         """The maps in the order of the file."""
         if not isinstance(node, Table) or not node.entries:
             expected = "fields of the column, each with values, prefixes or otherwise"
@@ -258,7 +268,7 @@ class Maps(Shape):
         }
 
 
-def _map(key: str, node: Table, name: str, reading: Reading) -> NameMap | None:
+def _map(key: str, node: Table, name: str, reading: ReadingPass) -> NameMap | None:
     field, given = _key(key, node, reading, PLACE, name), node.entries[key]
     if field is None:
         return None
@@ -273,7 +283,7 @@ def _map(key: str, node: Table, name: str, reading: Reading) -> NameMap | None:
     return NameMap(field, values, prefixes, otherwise) if reading.problems.count == before else None
 
 
-def _names(node: Node | None, name: str, reading: Reading) -> tuple[tuple[str, str], ...]:
+def _names(node: Node | None, name: str, reading: ReadingPass) -> tuple[tuple[str, str], ...]:
     if node is None:
         return ()
     if not isinstance(node, Table) or not 1 <= len(node.entries) <= MOST_VALUES:

@@ -129,7 +129,7 @@ class Secret(Kind[str]):
 
 
 @dataclass(frozen=True)
-class Topic(Kind[str]):
+class TopicName(Kind[str]):
     """The name of a Kafka topic."""
 
     def parse(self, scalar: Scalar) -> str:

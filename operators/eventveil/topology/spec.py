@@ -15,7 +15,7 @@ from eventveil.privacy.gaussian import LEAST_DELTA
 from eventveil.topology.clients import CLIENTS
 from eventveil.topology.counts import STREAM
 from eventveil.topology.engine import or_counts
-from eventveil.topology.fields import Field, Named, One, Record
+from eventveil.topology.fields import Field, Named, One, RecordShape
 from eventveil.topology.local import local_stream
 from eventveil.topology.mechanism import KIND
 from eventveil.topology.scalars import DELTAS, Choice, Duration, Rational, Secret, Servers, Text, Whole
@@ -43,9 +43,9 @@ NAME_EXPECTED = (
 
 
 @functools.cache
-def layout() -> Record:
+def layout() -> RecordShape:
     """The shape of a topology file."""
-    return Record(
+    return RecordShape(
         (
             Field(
                 "version",
@@ -77,8 +77,8 @@ def layout() -> Record:
     )
 
 
-def _kafka() -> Record:
-    security = Record(
+def _kafka() -> RecordShape:
+    security = RecordShape(
         (
             Field(
                 "protocol",
@@ -127,7 +127,7 @@ def _kafka() -> Record:
             ),
         )
     )
-    return Record(
+    return RecordShape(
         (
             Field(
                 "bootstrap",
@@ -141,8 +141,8 @@ def _kafka() -> Record:
     )
 
 
-def _registry() -> Record:
-    return Record(
+def _registry() -> RecordShape:
+    return RecordShape(
         (
             Field(
                 "url",
@@ -182,8 +182,8 @@ def _registry() -> Record:
     )
 
 
-def _topics() -> Record:
-    return Record(
+def _topics() -> RecordShape:
+    return RecordShape(
         (
             Field("replication", One(Whole(1, 100)), "Copies of each partition.", default="3"),
             Field(
@@ -220,8 +220,8 @@ def _streams() -> ByKind:
     return ByKind(KIND, or_counts(STREAM), {kind: value_stream(kind) for kind in VALUE_KINDS} | local)
 
 
-def _budget() -> Record:
-    return Record(
+def _budget() -> RecordShape:
+    return RecordShape(
         (
             Field("epsilon", One(Rational(1_000_000)), "cap on the sum, such as 5", True),
             Field("span", One(Duration(1)), "length of time over which streams add up, such as 5d", True),

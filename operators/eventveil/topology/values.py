@@ -11,10 +11,20 @@ from eventveil.describe import guarantee
 from eventveil.model.fields import VALUE
 from eventveil.topology.counts import population
 from eventveil.topology.document import Node, Scalar, Table
-from eventveil.topology.fields import INVALID, Field, Invalid, Kept, One, Reading, Record, Section, Shape
+from eventveil.topology.fields import (
+    INVALID,
+    Field,
+    Invalid,
+    Kept,
+    One,
+    ReadingPass,
+    RecordShape,
+    Section,
+    Shape,
+)
 from eventveil.topology.places import Place
 from eventveil.topology.problems import Problems
-from eventveil.topology.scalars import Choice, Exact, Or, Rational, Schema, Text, Topic, Whole
+from eventveil.topology.scalars import Choice, Exact, Or, Rational, Schema, Text, TopicName, Whole
 from eventveil.values.kinds import VALUE_KINDS
 from eventveil.values.stream import HELD_LIMIT, VALUE_LIMIT
 
@@ -28,11 +38,11 @@ class ByKind(Shape):
     """A stream: of values, or of local reports, if its mechanism is of such a kind, else of counts."""
 
     kind: Shape
-    counts: Record
-    others: Mapping[str, Record]
+    counts: RecordShape
+    others: Mapping[str, RecordShape]
 
-    def read(self, node: Node, name: str, reading: Reading) -> Section | Invalid:
-        """See ``Record.read``. Where nothing tells the shape, a kind that is none is the only mistake."""
+    def read(self, node: Node, name: str, reading: ReadingPass) -> Section | Invalid:
+        """See ``RecordShape.read``. Without a shape, a kind that is none is the only mistake."""
         kind = _kind(node)
         record = self.others.get(kind.text if kind else "", self.counts)
         guessed = record is self.counts and isinstance(node, Table) and "counts" not in node.entries
@@ -75,9 +85,9 @@ def _check_grid(file: Section, stream: Section, values: Section, problems: Probl
         )
 
 
-def value_stream(kind: str) -> Record:
+def value_stream(kind: str) -> RecordShape:
     """The shape of a value stream of that kind."""
-    values = Record(
+    values = RecordShape(
         (
             Field(
                 "maximum",
@@ -94,15 +104,15 @@ def value_stream(kind: str) -> Record:
         ),
         check=_check_grid,
     )
-    sink = Record(
-        (Field("topic", One(Topic()), "topic of sanitized readings, of this stream alone", True),),
+    sink = RecordShape(
+        (Field("topic", One(TopicName()), "topic of sanitized readings, of this stream alone", True),),
         title="values-sink",
         later={
             "format": "readings are written as JSON only: there may be many a second, each of its own, and a"
             " schema would tell nothing more of them; remove it"
         },
     )
-    return Record(
+    return RecordShape(
         (
             Field("source", SOURCE, "raw events: topic, value", True),
             Field("values", values, "the range of values and their grid: maximum, step", True),
@@ -116,9 +126,9 @@ def value_stream(kind: str) -> Record:
 #: State remembers it; value streams cannot be migrated.
 _KEPT = Kept()
 _VALUE_PLACE = Place((VALUE,), "place-of-value")
-SOURCE = Record(
+SOURCE = RecordShape(
     (
-        Field("topic", One(Topic()), "topic of raw events, each of which is one value", True, kept=_KEPT),
+        Field("topic", One(TopicName()), "topic of raw events, each of which is one value", True, kept=_KEPT),
         Field(
             "format", One(Choice(("json", "json-schema", "avro", "protobuf"))),
             "Encoding of events: JSON, or JSON, Avro or Protobuf behind the prefix of a schema registry.",
@@ -146,8 +156,8 @@ SOURCE = Record(
 )  # fmt: skip
 
 
-def _mechanism(kind: str) -> Record:
-    return Record(
+def _mechanism(kind: str) -> RecordShape:
+    return RecordShape(
         (
             Field("kind", One(Choice((kind,))), f"mechanism, {kind}", True),
             Field("epsilon", One(Rational(1000)), "privacy budget of a single value, read exactly", True),

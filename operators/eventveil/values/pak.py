@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from eventveil.privacy.noise import NoiseSource
 from eventveil.values.draws import laplace
-from eventveil.values.stream import SCALE_LIMIT, Shape, ValueGuarantee, ValueStream
+from eventveil.values.stream import SCALE_LIMIT, PublicSettings, ValueGuarantee, ValueStream
 from eventveil.values.tree import height
 
 _WEIGHT = 2**64
@@ -49,7 +49,7 @@ _ABOVE = Fraction(2**40 + 1, 2**40)  # lifts a float's value above its error
 
 @dataclass(frozen=True, slots=True)
 class PakSettings:
-    """Public settings; see ``Shape``. ``failure``: how often the threshold may lie below the quantile."""
+    """See ``PublicSettings``. ``failure``: how often the threshold may be below the quantile."""
 
     epsilon: Fraction
     delta: Fraction
@@ -70,7 +70,7 @@ class Pak(ValueStream):
 
     def __init__(self, settings: PakSettings, noise: NoiseSource) -> None:
         levels = height(settings.fanout, settings.chunk)
-        shape = Shape(
+        shape = PublicSettings(
             settings.epsilon, settings.maximum, settings.held, settings.chunk, settings.fanout, 0, False
         )
         super().__init__(shape, noise)

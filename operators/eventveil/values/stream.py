@@ -54,7 +54,7 @@ POSITION_LIMIT = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PublicSettings:
     """The public settings that all kinds have.
 
     ``maximum``: the largest value, in steps of the grid. ``held``: how many values a threshold is estimated
@@ -143,7 +143,7 @@ class ValueStream(ABC):
     summary: ClassVar[str]
     guarantee: ValueGuarantee
 
-    def __init__(self, shape: Shape, noise: NoiseSource) -> None:
+    def __init__(self, shape: PublicSettings, noise: NoiseSource) -> None:
         self.shape, self._noise = shape, noise
         self.units = shape.levels
         self._ledger = PositionLedger(self.units)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from eventveil.privacy.noise import NoiseSource
 from eventveil.values.smoothers import SmootherKind
-from eventveil.values.stream import Shape, ValueGuarantee, ValueStream
+from eventveil.values.stream import PublicSettings, ValueGuarantee, ValueStream
 from eventveil.values.threshold import (
     CANDIDATE_LIMIT,
     NoisyMaximum,
@@ -41,7 +41,7 @@ from eventveil.values.tree import height, smoothed_levels
 
 @dataclass(frozen=True, slots=True)
 class TopsSettings:
-    """Public settings; see ``Shape`` for those of that name.
+    """Public settings; see ``PublicSettings`` for those of that name.
 
     ``excess`` is the paper's c, 60: by how much values above the threshold typically exceed it, in steps of
     the grid. ``thresholds`` are the candidates, ascending; by default every step of the grid. ``smoothed``
@@ -74,7 +74,7 @@ class Tops(ValueStream):
         smoothed = settings.smoothed
         if smoothed is None:
             smoothed = smoothed_levels(settings.epsilon, settings.fanout, settings.chunk)
-        shape = Shape(
+        shape = PublicSettings(
             settings.epsilon, settings.maximum, settings.held, settings.chunk, settings.fanout, smoothed,
             settings.consistent, settings.smoother, settings.length, settings.alpha, settings.drift,
         )  # fmt: skip

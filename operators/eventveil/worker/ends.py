@@ -58,7 +58,7 @@ class End(NamedTuple):
     position: int
 
 
-class Surroundings(Protocol):
+class EndsOfCluster(Protocol):
     """What is asked of the cluster (``eventveil.kafka.cluster.Cluster``)."""
 
     def ask_end(self, place: TopicPartition, seconds: float) -> Future[Any]:
@@ -76,7 +76,7 @@ class _Rules:
     last: int
 
 
-class Ends:
+class PartitionEnds:
     """The ends of one partition as its owner hears of them, each asked for when a timestamp became due.
 
     ``boundaries`` are the timelines of its streams with the last timestamps that have a boundary.
@@ -129,7 +129,7 @@ class Ends:
 
     # In the thread of the watch
 
-    def look(self, cluster: Surroundings, wake: Callable[[], None]) -> float:
+    def look(self, cluster: EndsOfCluster, wake: Callable[[], None]) -> float:
         """Ask if a timestamp is due; after how many seconds to look again."""
         with self._lock:
             now = self._clock.now()
@@ -193,9 +193,9 @@ class Ends:
 class EndWatch:
     """Asks for the ends of the partitions that this worker owns, as their timestamps become due."""
 
-    def __init__(self, cluster: Surroundings, failed: Callable[[BaseException], None]) -> None:
+    def __init__(self, cluster: EndsOfCluster, failed: Callable[[BaseException], None]) -> None:
         self._cluster = cluster
-        self._followed: frozenset[Ends] = frozenset()
+        self._followed: frozenset[PartitionEnds] = frozenset()
         self._lock = threading.Lock()
         self._watch = Watch("ends", self._look, failed)
         self._renew_at = 0.0
@@ -208,14 +208,14 @@ class EndWatch:
         """Ask no more."""
         self._watch.stop()
 
-    def follow(self, ends: Ends) -> Ends:
+    def follow(self, ends: PartitionEnds) -> PartitionEnds:
         """Ask for these, at once for what is due already; from any thread."""
         with self._lock:
             self._followed |= {ends}
         self._watch.wake()
         return ends
 
-    def leave(self, ends: Ends) -> None:
+    def leave(self, ends: PartitionEnds) -> None:
         """Ask for these no more; from any thread."""
         with self._lock:
             self._followed -= {ends}
@@ -243,10 +243,10 @@ class EndSubscription:
     ) -> None:
         self._watch, self._place, self._task = watch, place, task
         self._clock, self._guard = clock, guard
-        self._ends: Ends | None = None
+        self._ends: PartitionEnds | None = None
         if boundaries := task.boundaries():
             # Without a reference to the owner, which refers to it.
-            self._ends = watch.follow(Ends(place, boundaries, clock, lambda: task.position))
+            self._ends = watch.follow(PartitionEnds(place, boundaries, clock, lambda: task.position))
 
     def leave(self) -> None:
         """Ask no more; from any thread."""

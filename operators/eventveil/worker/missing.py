@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _PAUSE_SECONDS = 1.0
 
 
-class Surroundings(Protocol):
+class TopicsOfCluster(Protocol):
     """What is asked of the cluster (``eventveil.kafka.cluster.Cluster``)."""
 
     def leaderless(self, name: str) -> frozenset[int]:
@@ -37,7 +37,7 @@ class LeaderWatch:
 
     def __init__(
         self,
-        cluster: Surroundings,
+        cluster: TopicsOfCluster,
         topics: Collection[str],
         clock: Clock,
         failed: Callable[[BaseException], None],

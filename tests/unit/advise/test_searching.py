@@ -13,7 +13,7 @@ from eventveil.advise.choices import (
     NORMAL,
     WINDOWED,
     Bounding,
-    Choice,
+    Candidate,
     Question,
     intervals,
     kinds,
@@ -77,7 +77,7 @@ def test_the_topology_that_is_written_has_the_mechanism_that_was_tried(
     tmp_path: Path, findings: Findings, kind: str, adjacency: str
 ) -> None:
     question = replace(QUESTION, epsilon="1/3", protect=7 * DAY, adjacency=adjacency)  # type: ignore[arg-type]
-    choice = Choice(HOUR, 4, kind)
+    choice = Candidate(HOUR, 4, kind)
     one = Findings(question, findings.tally, scores={choice: replace(findings.scores[findings.best])})
     path = tmp_path / "t.yaml"
     write_topology(str(path), plan_of(one, stream(), "shop", ()))
@@ -95,7 +95,7 @@ def test_the_topology_that_is_written_has_the_gaussian_noise_that_was_tried(
     tmp_path: Path, findings: Findings, kind: str, adjacency: str
 ) -> None:
     question = replace(QUESTION, delta="1e-7", protect=7 * DAY, adjacency=adjacency)  # type: ignore[arg-type]
-    choice = Choice(HOUR, 4, kind, normal=True)
+    choice = Candidate(HOUR, 4, kind, normal=True)
     one = Findings(question, findings.tally, scores={choice: replace(findings.scores[findings.best])})
     path = tmp_path / "t.yaml"
     write_topology(str(path), plan_of(one, stream(), "shop", ()))
@@ -194,7 +194,7 @@ def test_negative_counts_are_judged_as_0_too_at_no_further_run(findings: Finding
 def test_a_sink_with_a_minimum_is_recommended_where_it_is_the_best(
     tmp_path: Path, findings: Findings
 ) -> None:
-    choice = Choice(HOUR, 1, "uniform", clipped=True)
+    choice = Candidate(HOUR, 1, "uniform", clipped=True)
     one = Findings(QUESTION, findings.tally, scores={choice: findings.scores[findings.best]})
     one.left_out[Bounding(HOUR, 1), False] = 0.0
     path = tmp_path / "t.yaml"
@@ -215,7 +215,7 @@ def test_the_same_seed_gives_the_same_noise_in_other_processes_too(findings: Fin
     with Processes(2) as run:
         assert [one.sums.tolist() for one in run(trials)] == here
     other = Findings(replace(QUESTION, seed=2), findings.tally)
-    drawn = [perform(one.trial(Choice(HOUR, 1, "uniform"), 0)).sums.tolist() for one in (findings, other)]
+    drawn = [perform(one.trial(Candidate(HOUR, 1, "uniform"), 0)).sums.tolist() for one in (findings, other)]
     assert drawn[0] != drawn[1]
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from eventveil.advise.writing import Plan, rules_of
+from eventveil.advise.writing import TopologyPlan, rules_of
 from eventveil.cli.files import write_topology
 from eventveil.model.topology import Condition
 from eventveil.topology.loading import load
 from tests.unit.topology.examples import ROOT
 
-PLAN = Plan(
+PLAN = TopologyPlan(
     "shop", "views", "shop.views", "/user", "/column", "/time", 3_600_000, 0, ("a",), "seasonal", "0.5", 24
 )
 STRANGE = (

@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from eventveil.audit.findings import Kept, Report
-from eventveil.audit.records import Found
+from eventveil.audit.records import FoundRecord
 from eventveil.audit.stream import StreamAudit
 from eventveil.formats.change import Terms
 from eventveil.formats.release import ledger_entry, release_record
@@ -144,10 +144,10 @@ def audit_of(
     return StreamAudit(NAME, TIMELINE, terms, terms, PARTITION, guarantee, columns, (told, told))
 
 
-def _found(topic: str, items: list[Item]) -> Iterator[tuple[Found, bool]]:
+def _found(topic: str, items: list[Item]) -> Iterator[tuple[FoundRecord, bool]]:
     for offset, item in enumerate(items):
         place = (topic, item.partition)
-        yield Found.read(place, offset, item.key, item.value, item.committed), item.newer
+        yield FoundRecord.read(place, offset, item.key, item.value, item.committed), item.newer
 
 
 def other_draw(item: Item, **changes: Any) -> Item:

@@ -10,7 +10,7 @@ from fractions import Fraction
 import orjson
 
 from eventveil.audit.periods import ChargedPeriod, ChargedPeriods
-from eventveil.audit.records import Found
+from eventveil.audit.records import FoundRecord
 from eventveil.formats.change import Change, Difference
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Timeline
@@ -22,11 +22,13 @@ DAY = 86_400_000
 DAILY = Timeline(interval=DAY, origin=1_767_139_200_000 - (FIRST - 1) * DAY)
 
 
-def found(items: Iterable[Item]) -> list[Found]:
-    return [Found.read(PLACE, at, item.key, item.value, item.committed) for at, item in enumerate(items)]
+def found(items: Iterable[Item]) -> list[FoundRecord]:
+    return [
+        FoundRecord.read(PLACE, at, item.key, item.value, item.committed) for at, item in enumerate(items)
+    ]
 
 
-def life_of(records: Iterable[Found], timeline: Timeline | None = DAILY) -> tuple[ChargedPeriod, ...]:
+def life_of(records: Iterable[FoundRecord], timeline: Timeline | None = DAILY) -> tuple[ChargedPeriod, ...]:
     life = ChargedPeriods({NAME: timeline})
     for record in records:
         life.see(record)

@@ -12,7 +12,7 @@ import pytest
 
 from eventveil.audit.findings import ReadingsReport
 from eventveil.audit.readings import ReadingsAudit
-from eventveil.audit.records import Found
+from eventveil.audit.records import FoundRecord
 from eventveil.formats.reading import terms_of
 from eventveil.model.records import TopicPartition
 from tests.unit.values.streams import event, perturber, readings
@@ -25,17 +25,21 @@ class Story:
     """The ledger and the sink of partition 1 of a stream, as a worker leaves them; tests spoil them."""
 
     def __init__(self) -> None:
-        self.entries: list[Found] = []
-        self.records: list[Found] = []
+        self.entries: list[FoundRecord] = []
+        self.records: list[FoundRecord] = []
         self.kept: Any = "everything"
         one = perturber(STREAM)
         self.units = one.units
         for start in range(0, 50, 5):
             one.step(range(start, start + 5), [event(i) for i in range(start, start + 5)], start + 5)
             for entry in one.entries():
-                self.entries.append(Found.read(TopicPartition("ledger", 3), len(self.entries), KEY, entry))
+                self.entries.append(
+                    FoundRecord.read(TopicPartition("ledger", 3), len(self.entries), KEY, entry)
+                )
             for record in one.records():
-                self.records.append(Found.read(TopicPartition("sink", 1), len(self.records), KEY, record))
+                self.records.append(
+                    FoundRecord.read(TopicPartition("sink", 1), len(self.records), KEY, record)
+                )
             one.published()
 
     def report(self) -> ReadingsReport:
@@ -48,14 +52,14 @@ class Story:
         (report,) = audit.reports(self.kept)
         return report
 
-    def aborted(self, found: Found, **changes: Any) -> Found:
+    def aborted(self, found: FoundRecord, **changes: Any) -> FoundRecord:
         return replace(other(found, **changes), committed=False)
 
 
-def other(found: Found, **changes: Any) -> Found:
+def other(found: FoundRecord, **changes: Any) -> FoundRecord:
     """The same record with other fields."""
     value = orjson.dumps({**(found.fields or {}), **changes})
-    return Found.read((found.topic, found.partition), found.offset, found.key, value, found.committed)
+    return FoundRecord.read((found.topic, found.partition), found.offset, found.key, value, found.committed)
 
 
 def test_what_a_worker_writes_is_clean() -> None:

@@ -9,7 +9,7 @@ from fractions import Fraction
 import orjson
 import pytest
 
-from eventveil.audit.records import Found
+from eventveil.audit.records import FoundRecord
 from eventveil.audit.stream import stranger
 from eventveil.mechanisms.registry import KINDS, find
 from eventveil.model.records import TopicPartition
@@ -552,9 +552,9 @@ def test_the_form_of_the_counts_may_change_between_repetitions() -> None:
 
 def test_an_entry_of_another_stream_is_no_violation_but_garbage_is() -> None:
     entry = Story.clean().ledger[0]
-    other = Found.read(TopicPartition("ledger", 0), 7, b"x", entry.value)
+    other = FoundRecord.read(TopicPartition("ledger", 0), 7, b"x", entry.value)
     assert stranger(other) is None
-    garbage = Found.read(TopicPartition("ledger", 0), 7, b"\xff", b"[]")
+    garbage = FoundRecord.read(TopicPartition("ledger", 0), 7, b"\xff", b"[]")
     finding = stranger(garbage)
     assert finding is not None
     assert (finding.invariant, finding.place) == ("I7", "ledger, partition 0, offset 7")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventveil.audit.records import Entry, Found
+from eventveil.audit.records import Entry, FoundRecord
 from eventveil.audit.versions import StreamVersions, Versions, VersionSpan
 from eventveil.formats.reading import span_entry
 from eventveil.formats.span import Span
@@ -22,8 +22,8 @@ from tests.unit.values.streams import readings
 PLACE = TopicPartition("ledger", 1)
 
 
-def found(item: Item) -> Found:
-    return Found.read(PLACE, 0, item.key, item.value, item.committed)
+def found(item: Item) -> FoundRecord:
+    return FoundRecord.read(PLACE, 0, item.key, item.value, item.committed)
 
 
 def ledger(named: Sequence[str | None]) -> list[Item]:
@@ -79,7 +79,7 @@ def test_spans_of_a_value_stream_have_a_version_and_no_time() -> None:
     charge = Charge("tree", 0, 4, 2)
     for version in ("", "0.1.0", "0.1.0"):
         value = span_entry(stream, 0, charge, 4, "instance", version)
-        versions.see(Found.read(PLACE, 0, stream.name.encode(), value))
+        versions.see(FoundRecord.read(PLACE, 0, stream.name.encode(), value))
     (one,) = versions.streams()
     assert one.versions == (
         VersionSpan(None, 1, None, None, None, None),

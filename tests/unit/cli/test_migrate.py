@@ -8,7 +8,7 @@ import pytest
 
 from eventveil.cli.migrate import _show, words
 from eventveil.formats.change import ChangeLimit, Difference, Terms
-from eventveil.lifecycle.apply import Step
+from eventveil.lifecycle.apply import MigrationStep
 
 PURE, NORMAL = (
     Terms("uniform", Fraction(1), 24, 24),
@@ -34,5 +34,8 @@ def test_so_is_the_limit_across_a_change(
     before: Terms, after: Terms, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     limit = ChangeLimit.between(7, before, after)
-    _show(Step("visits", 7, {"mechanism.window": Difference(24, 48)}, before, after, limit), apply=False)
+    _show(
+        MigrationStep("visits", 7, {"mechanism.window": Difference(24, 48)}, before, after, limit),
+        apply=False,
+    )
     assert f"stay within {told}: what they" in capsys.readouterr().out

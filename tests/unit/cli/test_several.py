@@ -16,7 +16,7 @@ from typing import Any
 import click
 import pytest
 
-from eventveil.cli.run import Share, WorkerSettings
+from eventveil.cli.run import ProcessShare, WorkerSettings
 from eventveil.cli.several import Pauses, WorkerProcesses
 from tests.unit.cli.stand_in import PATIENCE, Work
 
@@ -170,7 +170,7 @@ def settings(**changes: Any) -> WorkerSettings:
 
 
 def test_each_process_has_its_own_port_and_name_and_its_share_of_the_memory() -> None:
-    found = [Share(settings(), 3).of(number) for number in (1, 2, 3)]
+    found = [ProcessShare(settings(), 3).of(number) for number in (1, 2, 3)]
     assert [one.metrics for one in found] == [("127.0.0.1", port) for port in (9464, 9465, 9466)]
     assert [one.member for one in found] == ["host-1", "host-2", "host-3"]
     assert [one.memory_limit for one in found] == [2000] * 3
@@ -179,15 +179,15 @@ def test_each_process_has_its_own_port_and_name_and_its_share_of_the_memory() ->
 
 def test_ports_that_nobody_chose_are_found_as_by_workers_that_are_started_alone() -> None:
     for whole in (settings(chosen=False), settings(metrics=("127.0.0.1", 0))):
-        assert Share(whole, 2).of(2).metrics == whole.metrics
-    assert Share(settings(metrics=None, member=None, memory_limit=None), 2).of(2) == settings(
+        assert ProcessShare(whole, 2).of(2).metrics == whole.metrics
+    assert ProcessShare(settings(metrics=None, member=None, memory_limit=None), 2).of(2) == settings(
         metrics=None, member=None, memory_limit=None, number=2
     )
 
 
 def test_ports_and_names_that_do_not_go_round_are_wrong_usage() -> None:
     with pytest.raises(click.UsageError, match="3 processes need ports up to 65536"):
-        Share(settings(metrics=("127.0.0.1", 65_534)), 3).check()
+        ProcessShare(settings(metrics=("127.0.0.1", 65_534)), 3).check()
     with pytest.raises(click.UsageError, match="--member"):
-        Share(settings(member="x" * 240), 3).check()
-    Share(settings(metrics=("127.0.0.1", 65_533)), 3).check()
+        ProcessShare(settings(member="x" * 240), 3).check()
+    ProcessShare(settings(metrics=("127.0.0.1", 65_533)), 3).check()

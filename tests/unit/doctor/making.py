@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eventveil.doctor.sample import Record, Sample
+from eventveil.doctor.sample import SampledRecord, SourceSample
 from eventveil.model.partitioners import RECOGNIZED
 from eventveil.model.topology import Topology
 from eventveil.topology.loading import load_text
@@ -61,7 +61,7 @@ def sample(
     key: Callable[[dict[str, Any]], str] = lambda one: str(one.get("customer")),
     appended: bool = True,
     partitions: int = PARTITIONS,
-) -> Sample:
+) -> SourceSample:
     """The events of ``made``, each in the partition that the partitioner gives its key."""
     records = []
     for at in range(number):
@@ -69,15 +69,17 @@ def sample(
         name = key(one).encode()
         partition = at + at // 200 if partitioner == "random" else RECOGNIZED[partitioner](name, partitions)
         records.append(
-            Record(partition % partitions, at, json.dumps(one).encode(), name, (), NOW - at, appended)
+            SampledRecord(partition % partitions, at, json.dumps(one).encode(), name, (), NOW - at, appended)
         )
-    return Sample("shop.views", partitions, records, number)
+    return SourceSample("shop.views", partitions, records, number)
 
 
-def framed(found: Sample, write: Callable[[dict[str, Any]], bytes] | None = None, schema: int = 7) -> Sample:
+def framed(
+    found: SourceSample, write: Callable[[dict[str, Any]], bytes] | None = None, schema: int = 7
+) -> SourceSample:
     """Its values behind the prefix of a schema registry; ``write`` gives the bytes that follow, or JSON."""
 
-    def value(record: Record) -> bytes:
+    def value(record: SampledRecord) -> bytes:
         body = record.value or b""
         return b"\0" + schema.to_bytes(4, "big") + (write(json.loads(body)) if write else body)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from eventveil.doctor.pointers import Field, event_ids, fields_of, likely
+from eventveil.doctor.pointers import FoundField, event_ids, fields_of, likely
 from eventveil.doctor.proposal import commented
-from eventveil.doctor.sample import Record, Sample
+from eventveil.doctor.sample import SampledRecord, SourceSample
 from eventveil.model.timeline import format_rfc3339
 from tests.unit.doctor.making import FILE, NOW, event, sample
 from tests.unit.doctor.test_proposal import counting, report, settings
@@ -21,11 +21,11 @@ Headers = Sequence[tuple[str, bytes]]
 
 def binary(
     headers: Callable[[int], Headers], *without: str, lacks: Callable[[int], bool] = lambda _: True
-) -> Sample:
+) -> SourceSample:
     """Events whose values lack some fields, and have what ``headers`` gives around them."""
     found = sample()
 
-    def moved(one: Record) -> Record:
+    def moved(one: SampledRecord) -> SampledRecord:
         value = json.loads(one.value or b"")
         gone = without if lacks(one.offset) else ()
         value = {name: field for name, field in value.items() if name not in gone}
@@ -34,7 +34,7 @@ def binary(
     return replace(found, records=[*map(moved, found.records)])
 
 
-def with_user_in_key(made: Callable[[int], dict[str, Any]], key: Callable[[int], str]) -> Sample:
+def with_user_in_key(made: Callable[[int], dict[str, Any]], key: Callable[[int], str]) -> SourceSample:
     number = iter(range(600))
     return sample(made=made, key=lambda _: key(next(number)))
 
@@ -148,7 +148,7 @@ def test_beside_the_id_of_a_cloud_event_the_key_that_comes_again_is_proposed() -
     ],
 )
 def test_ids_of_cloud_events_are_known_by_their_places(pointers: list[str], ids: list[str]) -> None:
-    assert event_ids([Field(one, 9, 0, 0) for one in pointers]) == set(ids)
+    assert event_ids([FoundField(one, 9, 0, 0) for one in pointers]) == set(ids)
 
 
 def test_user_time_and_column_in_headers_are_proposed() -> None:
@@ -227,14 +227,14 @@ def test_the_name_of_a_header_of_few_users_gets_into_no_file() -> None:
 def test_names_of_headers_are_compared_with_ends_of_pointers(
     header: str, pointer: str, is_like: bool
 ) -> None:
-    field = Field(f"$headers/{header}", 9, 0, 0)
-    assert likely([field, Field("$key", 9, 0, 0)], pointer) == ([field.pointer] if is_like else [])
-    assert bool(likely([Field(pointer, 9, 0, 0)], field.pointer)) == is_like
+    field = FoundField(f"$headers/{header}", 9, 0, 0)
+    assert likely([field, FoundField("$key", 9, 0, 0)], pointer) == ([field.pointer] if is_like else [])
+    assert bool(likely([FoundField(pointer, 9, 0, 0)], field.pointer)) == is_like
 
 
 def test_bytes_that_are_no_text_and_records_without_a_key_are_no_fields() -> None:
     records = [
-        Record(0, number, b'{"a": 1}', None, [("blob", b"\xff"), ("at", b"1767300000000")])
+        SampledRecord(0, number, b'{"a": 1}', None, [("blob", b"\xff"), ("at", b"1767300000000")])
         for number in range(3)
     ]
     assert [(one.pointer, one.kind) for one in fields_of(records, 100)] == [

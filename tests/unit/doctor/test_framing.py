@@ -18,7 +18,7 @@ from eventveil.decoding.schemas import Unusable
 from eventveil.doctor.diagnosis import remedy_of, setting_of
 from eventveil.doctor.framing import Framing, framing_of
 from eventveil.doctor.letters import Letter, groups
-from eventveil.doctor.sample import Sample
+from eventveil.doctor.sample import SourceSample
 from eventveil.doctor.sampling import schemas_of
 from eventveil.model.partitioners import RECOGNIZED
 from eventveil.model.topology import Discover
@@ -68,12 +68,12 @@ def as_protobuf(one: dict[str, Any]) -> bytes:
     return b"\0" + bytes(classes(PROTO)("shop.Visit")(**one).SerializeToString())
 
 
-def avro(known: bool = True) -> Sample:
+def avro(known: bool = True) -> SourceSample:
     made = framed(sample(), as_avro)
     return replace(made, schemas={7: AvroSchema(json.dumps(VISIT), [])}) if known else made
 
 
-def protobuf() -> Sample:
+def protobuf() -> SourceSample:
     return replace(framed(sample(), as_protobuf), schemas={7: ProtobufSchema(text(PROTO), [])})
 
 
@@ -89,7 +89,7 @@ def test_json_behind_a_prefix_is_told_and_its_format_proposed() -> None:
 
 @pytest.mark.parametrize(("form", "found"), [("avro", avro()), ("protobuf", protobuf())])
 @pytest.mark.parametrize("before", ["json", "json-schema"])
-def test_what_a_registry_says_of_the_schemas_is_proposed(form: str, found: Sample, before: str) -> None:
+def test_what_a_registry_says_of_the_schemas_is_proposed(form: str, found: SourceSample, before: str) -> None:
     made = report(found, with_registry(stated(before)))
     assert counting(made.before["views"]) == 0
     assert settings(made.proposal) == {"source.format": form}

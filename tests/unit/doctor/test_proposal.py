@@ -12,22 +12,22 @@ import pytest
 from eventveil.counting.written import WORDS
 from eventveil.doctor.diagnosis import Diagnosis
 from eventveil.doctor.proposal import Proposal, commented, propose
-from eventveil.doctor.report import Report, report_on
-from eventveil.doctor.sample import Sample
+from eventveil.doctor.report import DoctorReport, report_on
+from eventveil.doctor.sample import SourceSample
 from eventveil.model.timeline import format_rfc3339
 from tests.unit.doctor.making import FILE, NOW, event, nested, sample, topology
 
 Make = Callable[[int], dict[str, Any]]
 
 
-def proposed(found: Sample, text: str = FILE) -> Proposal:
+def proposed(found: SourceSample, text: str = FILE) -> Proposal:
     made = propose(topology(text), text, {"shop.views": found}, {}, NOW)
     # What is handed out is valid, comments included.
     topology(commented(made))
     return made
 
 
-def report(found: Sample, text: str = FILE) -> Report:
+def report(found: SourceSample, text: str = FILE) -> DoctorReport:
     return report_on(topology(text), text, {"shop.views": found}, proposed(found, text), NOW)
 
 
@@ -416,7 +416,7 @@ def filtered_by(condition: str, *more: str) -> str:
     return FILE.replace("      time: /at\n", f"      time: /at\n      filter:\n{conditions}")
 
 
-def with_headers(found: Sample) -> Sample:
+def with_headers(found: SourceSample) -> SourceSample:
     headers = [("x-tenant", b"berlin"), ("content-type", b"application/json")]
     return replace(found, records=[one._replace(headers=headers) for one in found.records])
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventveil.audit.records import Found
+from eventveil.audit.records import FoundRecord
 from eventveil.decoding.avro import AvroSchema
 from eventveil.formats import avro, release
 from eventveil.formats.release import fields_of, ledger_entry, release_timestamp
@@ -115,8 +115,8 @@ def test_the_ledger_has_the_digest_of_the_bytes_that_are_published_and_the_audit
     value = GOLDEN[form]
     entry = orjson.loads(ledger_entry(RECORD, INSTANCE, value))
     assert entry["digest"] == hashlib.sha256(value).hexdigest()
-    found = Found.read(TopicPartition("sink", 0), 3, b"visits", value, content=release.as_json(value))
-    plain = Found.read(TopicPartition("sink", 0), 3, b"visits", RECORD)
+    found = FoundRecord.read(TopicPartition("sink", 0), 3, b"visits", value, content=release.as_json(value))
+    plain = FoundRecord.read(TopicPartition("sink", 0), 3, b"visits", RECORD)
     assert found.digest.hex() == entry["digest"] != plain.digest.hex()
     of = [(one.stream, one.timestamp, one.counts, one.shown, one.statement) for one in (found, plain)]
     assert of[0] == of[1]

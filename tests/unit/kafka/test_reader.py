@@ -18,7 +18,7 @@ from eventveil.kafka import reader
 from eventveil.kafka.connection import Address, Unanswered, Unreached
 from eventveil.kafka.log import read_backwards, read_table
 from eventveil.kafka.outgoing import Producer, batches
-from eventveil.kafka.reader import Record, read_records
+from eventveil.kafka.reader import StoredRecord, read_records
 from eventveil.model.errors import Unsettled
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Kafka
@@ -121,7 +121,7 @@ def led(monkeypatch: pytest.MonkeyPatch) -> Callable[[Leader], Leader]:
 
 
 Led = Callable[[Leader], Leader]
-A, B = Record(0, b"next", b"a"), Record(1, b"next", b"b")
+A, B = StoredRecord(0, b"next", b"a"), StoredRecord(1, b"next", b"b")
 
 
 def test_a_partition_is_read_from_its_first_record_to_the_end_that_it_has_now(led: Led) -> None:

@@ -17,7 +17,7 @@ from random import Random
 
 from eventveil.live.serving import Shown
 from eventveil.model.topology import Stream, Topology
-from eventveil.read.following import Found
+from eventveil.read.following import Followed
 from eventveil.worker.observe.endpoint import Endpoint
 from eventveil.worker.observe.observation import Observation
 from tests.unit.browser import launched
@@ -71,11 +71,11 @@ def releases(one: Stream, number: int, seed: int = 1, last: int | None = None) -
         )  # fmt: skip
 
 
-def sinks(shown: Topology) -> Generator[Found | None, None, None]:
+def sinks(shown: Topology) -> Generator[Followed | None, None, None]:
     """As they are; nothing comes after."""
     for one in shown.streams:
         for value in releases(one, 48):
-            yield Found(one, value, one.sink.topic)
+            yield Followed(one, value, one.sink.topic)
     while True:
         yield None
         time.sleep(0.2)

@@ -22,7 +22,7 @@ from eventveil.live.page import headers, page
 from eventveil.live.recent import Recent
 from eventveil.live.serving import Shown
 from eventveil.model.topology import Topology
-from eventveil.read.following import Found
+from eventveil.read.following import Followed
 from eventveil.worker.observe.observation import Observation
 from tests.unit.browser import CONTRASTS, launched
 from tests.unit.live import shop as made
@@ -156,7 +156,7 @@ def get(url: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def quiet(_: Topology) -> Generator[Found | None, None, None]:
+def quiet(_: Topology) -> Generator[Followed | None, None, None]:
     yield None
 
 
@@ -180,15 +180,15 @@ class Sink:
 
     def __init__(self, topology: Topology) -> None:
         self._streams = {one.name: one for one in topology.streams}
-        self._records: list[Found] = []
+        self._records: list[Followed] = []
         self._changed = threading.Condition()
 
     def write(self, name: str, *records: bytes) -> None:
         with self._changed:
-            self._records += [Found(self._streams[name], one, "here") for one in records]
+            self._records += [Followed(self._streams[name], one, "here") for one in records]
             self._changed.notify_all()
 
-    def read(self, _: Topology) -> Generator[Found | None, None, None]:
+    def read(self, _: Topology) -> Generator[Followed | None, None, None]:
         told = 0
         while True:
             with self._changed:

@@ -15,19 +15,19 @@ from eventveil.live import sink_tail
 from eventveil.live.sink_tail import SinkTail
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Topology
-from eventveil.read.following import Found
+from eventveil.read.following import Followed
 from tests.unit.live.test_recent import VIEWS, release
 from tests.unit.support import topology
 
 SHOP = topology(VIEWS)
 
 
-def found(timestamp: int) -> Found:
-    return Found(VIEWS, release(timestamp), "here")
+def found(timestamp: int) -> Followed:
+    return Followed(VIEWS, release(timestamp), "here")
 
 
 def test_the_first_who_looks_gets_the_releases_that_are_there() -> None:
-    def read(_: Topology) -> Generator[Found | None, None, None]:
+    def read(_: Topology) -> Generator[Followed | None, None, None]:
         yield found(1)
         yield found(2)
         yield None
@@ -39,7 +39,7 @@ def test_the_first_who_looks_gets_the_releases_that_are_there() -> None:
 def test_releases_that_come_are_seen_and_what_was_seen_stays_as_it_was() -> None:
     more, there, told = threading.Event(), threading.Event(), threading.Event()
 
-    def read(_: Topology) -> Generator[Found | None, None, None]:
+    def read(_: Topology) -> Generator[Followed | None, None, None]:
         yield found(1)
         yield None
         more.wait(60)
@@ -61,7 +61,7 @@ def test_a_sink_that_cannot_be_read_is_told_and_read_again_later() -> None:
     tries: list[int] = []
     healed = threading.Event()
 
-    def read(_: Topology) -> Generator[Found | None, None, None]:
+    def read(_: Topology) -> Generator[Followed | None, None, None]:
         tries.append(1)
         if len(tries) == 1:
             raise EventveilError("topic sink: it does not exist")
@@ -82,7 +82,7 @@ def test_a_sink_that_cannot_be_read_is_told_and_read_again_later() -> None:
 
 
 def test_what_nobody_expected_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
-    def read(_: Topology) -> Generator[Found | None, None, None]:
+    def read(_: Topology) -> Generator[Followed | None, None, None]:
         yield from ()
         raise RuntimeError("odd")
 
@@ -96,7 +96,7 @@ def test_when_nobody_looks_any_more_nothing_is_read(monkeypatch: pytest.MonkeyPa
     ended = threading.Event()
     monkeypatch.setattr(sink_tail, "_IDLE_SECONDS", 0.0)
 
-    def read(_: Topology) -> Generator[Found | None, None, None]:
+    def read(_: Topology) -> Generator[Followed | None, None, None]:
         try:
             while True:
                 yield None
@@ -113,7 +113,7 @@ def test_where_releases_never_pause_nothing_is_read_either_once_nobody_looks(
     ended = threading.Event()
     read_on: list[int] = []
 
-    def read(_: Topology) -> Generator[Found | None, None, None]:
+    def read(_: Topology) -> Generator[Followed | None, None, None]:
         try:
             yield None
             monkeypatch.setattr(sink_tail, "_IDLE_SECONDS", 0.0)

@@ -16,7 +16,7 @@ import pytest
 
 from eventveil.audit.findings import Report
 from eventveil.audit.generations import GenerationsAudit
-from eventveil.audit.records import Found
+from eventveil.audit.records import FoundRecord
 from eventveil.decoding.rules import Reason
 from eventveil.formats.change import Difference
 from eventveil.formats.release import control_record, ledger_entry
@@ -227,7 +227,7 @@ def test_nothing_may_be_asked_for_in_the_name_of_another_stream() -> None:
     audit = GenerationsAudit(
         one.name, one.timeline, of_stream(one, SystemNoise()), 2, one.mechanism, 3
     )  # fmt: skip
-    audit.asked(Found.read((CONTROL, 0), 0, b"visits", SECOND))
+    audit.asked(FoundRecord.read((CONTROL, 0), 0, b"visits", SECOND))
     (report,) = audit.reports("everything")
     assert [finding.invariant for finding in report.findings] == ["I7"]
 
@@ -275,16 +275,16 @@ class Log:
         for found in _found((LEDGER, 3), [orjson.dumps(one) for one in self.ledger]):
             audit.entry(found)
         for offset, (value, committed, newer) in enumerate(self.control):
-            audit.asked(Found.read((CONTROL, 0), offset, b"visits", value, committed), newer=newer)
+            audit.asked(FoundRecord.read((CONTROL, 0), offset, b"visits", value, committed), newer=newer)
         for found in _found((STREAM.sink.topic, 0), [orjson.dumps(one) for one in self.sink]):
             audit.record(found)
         (report,) = audit.reports("everything")
         return report
 
 
-def _found(place: tuple[str, int], records: Sequence[bytes]) -> Iterator[Found]:
+def _found(place: tuple[str, int], records: Sequence[bytes]) -> Iterator[FoundRecord]:
     for offset, value in enumerate(records):
-        yield Found.read(place, offset, b"visits", value)
+        yield FoundRecord.read(place, offset, b"visits", value)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from eventveil.privacy import discovery
-from eventveil.privacy.discovery import Found, Test, test_of, threshold
+from eventveil.privacy.discovery import FoundColumn, Test, test_of, threshold
 from eventveil.privacy.noise import SeededNoise
 
 #: pytest takes what is called so for a test.
@@ -170,7 +170,12 @@ class _Zero:
 def test_the_largest_come_first_and_ties_go_by_text():
     sums, noise = {"d": 12, "b": 11, "c": 11, "a": 11, "e": 9}, _Zero()
     test = Test(Fraction(1), 10)
-    assert test(sums, noise) == [Found("d", 12), Found("a", 11), Found("b", 11), Found("c", 11)]
+    assert test(sums, noise) == [
+        FoundColumn("d", 12),
+        FoundColumn("a", 11),
+        FoundColumn("b", 11),
+        FoundColumn("c", 11),
+    ]
     assert noise.sizes == [5]
 
 
@@ -192,7 +197,7 @@ def test_draws_do_not_depend_on_the_order_in_which_columns_came():
 
 
 def test_sums_beyond_64_bits_are_compared_exactly():
-    assert Test(Fraction(1), 2**70)({"a": 2**70, "b": 2**70 - 1}, _Zero()) == [Found("a", 2**70)]
+    assert Test(Fraction(1), 2**70)({"a": 2**70, "b": 2**70 - 1}, _Zero()) == [FoundColumn("a", 2**70)]
 
 
 @pytest.mark.parametrize("terms", [(0, DELTA, 1, 1), (1, DELTA, 0, 1), (1, DELTA, 1, 0), (1, 0, 1, 1)])

@@ -12,7 +12,7 @@ import pytest
 
 from eventveil.mechanisms.base import Release
 from eventveil.model.topology import Stream
-from eventveil.replay.errors import Errors
+from eventveil.replay.errors import StreamErrors
 from eventveil.replay.outputs import truth_line
 from eventveil.replay.releasing import Released
 from eventveil.replay.run import replay
@@ -89,7 +89,7 @@ def test_counting_without_the_bound_changes_no_release_and_no_outcome(tmp_path: 
 
 
 def test_errors_are_told_of_all_columns_of_the_largest_tenth_and_of_totals() -> None:
-    errors = Errors(20)
+    errors = StreamErrors(20)
     truth = [100, 50, *[0] * 18]
     errors.add(released([104, 44, *[1] * 18], truth, [200, 50, *[0] * 18]))
     errors.add(released([100, 50, *[0] * 18], truth, [100, 50, *[0] * 18]))
@@ -110,7 +110,7 @@ def test_errors_are_told_of_all_columns_of_the_largest_tenth_and_of_totals() -> 
 
 
 def test_nothing_is_divided_by_nothing() -> None:
-    errors = Errors(1)
+    errors = StreamErrors(1)
     assert [*errors.told()] == []
     errors.add(released([0], [0]))
     assert next(iter(errors.told())) == (

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from eventveil.replay.run import Span, plan_span
+from eventveil.replay.run import ReplaySpan, plan_span
 from tests.unit.replay.history import HOUR, ORIGIN, stream
 
 HOURLY, DAILY = stream("hourly"), stream("daily", interval=24 * HOUR)
 
 
 def test_a_range_begins_with_the_origin_unless_told() -> None:
-    assert plan_span([HOURLY], None, ORIGIN + 5 * HOUR) == Span({"hourly": 1}, {"hourly": 5})
+    assert plan_span([HOURLY], None, ORIGIN + 5 * HOUR) == ReplaySpan({"hourly": 1}, {"hourly": 5})
 
 
 def test_a_timestamp_that_ends_with_the_range_is_in_it_and_one_that_ends_later_is_not() -> None:
@@ -18,11 +18,13 @@ def test_a_timestamp_that_ends_with_the_range_is_in_it_and_one_that_ends_later_i
 
 
 def test_timestamps_count_from_the_origin_wherever_the_range_begins() -> None:
-    assert plan_span([HOURLY], ORIGIN + 7 * HOUR, ORIGIN + 9 * HOUR) == Span({"hourly": 8}, {"hourly": 9})
+    assert plan_span([HOURLY], ORIGIN + 7 * HOUR, ORIGIN + 9 * HOUR) == ReplaySpan(
+        {"hourly": 8}, {"hourly": 9}
+    )
 
 
 def test_the_end_can_be_left_to_the_data() -> None:
-    assert plan_span([HOURLY, DAILY], ORIGIN, None) == Span({"hourly": 1, "daily": 1}, None)
+    assert plan_span([HOURLY, DAILY], ORIGIN, None) == ReplaySpan({"hourly": 1, "daily": 1}, None)
 
 
 def test_a_start_inside_a_timestamp_is_refused_with_the_nearest_boundaries() -> None:

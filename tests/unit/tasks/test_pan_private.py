@@ -21,12 +21,12 @@ from eventveil.model.errors import StateRefused
 from eventveil.model.records import Chunk, Outgoing, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.privacy.noise import NoiseSource, SeededNoise
-from eventveil.tasks.pan_private import Exposure, PanPrivateStream, Places, release_key
+from eventveil.tasks.pan_private import Exposure, PanPrivateStream, PanPrivateTopics, release_key
 from eventveil.tasks.release import ReleaseState, StreamSanitizer
 from tests.unit.support import INSTANCE, ZeroNoise, chunk, counter_state, event, stream
 from tests.unit.tasks.test_aggregate import FAR, LAST, Line, reasons, truth
 
-PLACES = Places(TopicPartition("ledger", 1), TopicPartition("changelog", 0))
+PLACES = PanPrivateTopics(TopicPartition("ledger", 1), TopicPartition("changelog", 0))
 NAME = "visits"
 
 

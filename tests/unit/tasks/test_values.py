@@ -18,7 +18,7 @@ from eventveil.tasks.values import (
     PartitionPerturber,
     PerturberState,
     StreamPerturber,
-    Topics,
+    ValueTopics,
 )
 from tests.unit.values.streams import INSTANCE, event, perturber, readings
 
@@ -34,7 +34,7 @@ def chunk(start: int, values: list[bytes | None], after: int | None = None) -> C
 
 
 def partition(*streams: StreamPerturber) -> PartitionPerturber:
-    topics = Topics("ledger", {one.stream.name: 3 for one in streams}, "changelog", 7)
+    topics = ValueTopics("ledger", {one.stream.name: 3 for one in streams}, "changelog", 7)
     return PartitionPerturber(topics, {one.stream.name: one for one in streams})
 
 

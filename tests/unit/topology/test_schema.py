@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from eventveil.topology.fields import Named, Record
+from eventveil.topology.fields import Named, RecordShape
 from eventveil.topology.options import OPTIONS, options_of
 from eventveil.topology.problems import TopologyInvalid
 from eventveil.topology.schema import json_schema, json_schema_text
@@ -267,13 +267,13 @@ def test_every_key_of_the_table_has_help_and_options_belong_to_a_kind() -> None:
     assert set().union(*(options_of(kind) for kind in KINDS)) == set(OPTIONS)
 
 
-def _walk(record: Record) -> list[Record]:
+def _walk(record: RecordShape) -> list[RecordShape]:
     found = [record]
     for field in record.fields:
         shape = field.shape.record if isinstance(field.shape, Named) else field.shape
         shapes = [shape.counts, *shape.others.values()] if isinstance(shape, ByKind) else [shape]
         for one in shapes:
-            found += _walk(one) if isinstance(one, Record) else []
+            found += _walk(one) if isinstance(one, RecordShape) else []
     return found
 
 

@@ -16,7 +16,7 @@ from eventveil.model.topology import Sink, Source, Timeline
 from eventveil.topology import build, counts, spec
 from eventveil.topology.changes import REFUSED, SOUND
 from eventveil.topology.engine import ENGINE_SOURCE
-from eventveil.topology.fields import Field, Kept, One, Record, Section
+from eventveil.topology.fields import Field, Kept, One, RecordShape, Section
 from eventveil.topology.fingerprints import fingerprint, fingerprint_fields
 from eventveil.topology.loading import load_with_defaults
 from eventveil.topology.options import OPTIONS
@@ -203,5 +203,5 @@ def test_every_table_says_of_what_is_kept_why_it_may_change_or_not() -> None:
     }  # fmt: skip
 
 
-def _kept(table: Record) -> list[Field]:
+def _kept(table: RecordShape) -> list[Field]:
     return [row for row in table.fields if row.kept is not None]

@@ -17,7 +17,7 @@ from eventveil.model.records import NO_APPEND_TIME, TopicPartition
 from eventveil.process.clock import Clock, PartitionClock, wall_clock
 from eventveil.tasks.aggregate import Aggregation, Outputs
 from eventveil.worker import ends
-from eventveil.worker.ends import End, Ends, EndSubscription, EndWatch
+from eventveil.worker.ends import End, EndSubscription, EndWatch, PartitionEnds
 from eventveil.worker.observe.observation import Observation
 from eventveil.worker.restore.restored import Context, Restored
 from eventveil.worker.runner import Runner
@@ -61,7 +61,7 @@ class Story:
         self.now, self.woken = 1000, 0
         self.broker = Broker()
         clock = PartitionClock(Clock(lambda: self.now, lambda: self.now), 0)
-        self.ends = Ends(PLACE, [(RULES, 0)], clock, lambda: 5)
+        self.ends = PartitionEnds(PLACE, [(RULES, 0)], clock, lambda: 5)
 
     def look(self, now: int) -> float:
         self.now = now
@@ -70,7 +70,7 @@ class Story:
     def wake(self) -> None:
         self.woken += 1
 
-    def follow(self, ends: Ends) -> Ends:
+    def follow(self, ends: PartitionEnds) -> PartitionEnds:
         """As a watch does, whose ``look`` is that of the story."""
         self.ends = ends
         return ends
@@ -189,7 +189,7 @@ def test_the_watch_asks_on_the_clock_while_everybody_else_is_at_work() -> None:
     rules = stream(append_time="boundary", interval=200, origin=origin, lateness=0, clock_skew=0).timeline
     broker, failures = Telling(), list[BaseException]()
     watch = EndWatch(broker, failures.append)
-    followed = Ends(PLACE, [(rules, 0)], PartitionClock(Clock(), 0), lambda: 0)
+    followed = PartitionEnds(PLACE, [(rules, 0)], PartitionClock(Clock(), 0), lambda: 0)
     working = True
 
     def work() -> None:
@@ -229,7 +229,7 @@ def test_a_watch_that_fails_tells_the_worker() -> None:
     failures: list[BaseException] = []
     watch = EndWatch(Broken(), failures.append)
     watch.start()
-    watch.follow(Ends(PLACE, [(RULES, 0)], PartitionClock(Clock(), 0), lambda: 0))
+    watch.follow(PartitionEnds(PLACE, [(RULES, 0)], PartitionClock(Clock(), 0), lambda: 0))
     give_up = time.monotonic() + 120
     while not failures and time.monotonic() < give_up:
         time.sleep(0.01)

@@ -22,7 +22,7 @@ from eventveil.schema_registry.access import RegistryUnavailable
 from eventveil.schema_registry.known import LAG_MS, KnownSchemas
 from eventveil.tasks.aggregate import Aggregation, Outputs
 from eventveil.worker import runner
-from eventveil.worker.ends import Ends
+from eventveil.worker.ends import PartitionEnds
 from eventveil.worker.observe.observation import Observation
 from eventveil.worker.restore.restored import Restored
 from eventveil.worker.runner import Runner
@@ -70,7 +70,7 @@ class World:
         self.waited = 0
         self.seen = Observation(topology(self.one))
         self.done: list[str] = []
-        self.ends: Ends | None = None
+        self.ends: PartitionEnds | None = None
 
     def handle(self, given: Chunk) -> Runner:
         async def run() -> Runner:
@@ -101,7 +101,7 @@ class World:
 
         return asyncio.run(run())
 
-    def follow(self, ends: Ends) -> Ends:
+    def follow(self, ends: PartitionEnds) -> PartitionEnds:
         """In place of the thread that asks for ends."""
         self.ends = ends
         return ends

@@ -36,7 +36,7 @@ class Property:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PropertyResult:
     """The outcome of one property: what was ``tried``, and a ``counterexample`` if it fails."""
 
     property: Property
@@ -65,17 +65,17 @@ PROPERTIES = (
 )
 
 
-def examine(subject: Subject) -> Iterator[Finding]:
+def examine(subject: Subject) -> Iterator[PropertyResult]:
     """Try every property, in order."""
     for one in PROPERTIES:
         yield judge(one, subject)
 
 
-def judge(one: Property, subject: Subject) -> Finding:
+def judge(one: Property, subject: Subject) -> PropertyResult:
     """Try one property. Whatever a mechanism raises where it should not is a counterexample."""
     try:
-        return Finding(one, one.check(subject), None)
+        return PropertyResult(one, one.check(subject), None)
     except Counterexample as found:
-        return Finding(one, found.tried, str(found))
+        return PropertyResult(one, found.tried, str(found))
     except Exception as error:
-        return Finding(one, "", f"{subject.name} raised {type(error).__name__}: {error}")
+        return PropertyResult(one, "", f"{subject.name} raised {type(error).__name__}: {error}")

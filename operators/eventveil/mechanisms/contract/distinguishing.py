@@ -49,7 +49,7 @@ def audit(subject: Subject) -> str:
 
 def _sample(subject: Subject, present: bool, seed: int) -> Counter[Transcript]:
     """How often each transcript came out: which releases were fresh, and which counts above the base."""
-    source = _Plain(np.random.default_rng([seed, present]))
+    source = _FastLaplace(np.random.default_rng([seed, present]))
     watched = Watched(subject, source.answer, _LENGTH, epsilon=EPSILON)
     start = watched.mechanism.snapshot()
     base = np.zeros(subject.columns, np.int64)
@@ -69,7 +69,7 @@ def _sample(subject: Subject, present: bool, seed: int) -> Counter[Transcript]:
     return found
 
 
-class _Plain:
+class _FastLaplace:
     """Discrete Laplace noise at speed: the difference of two geometric variables, in floating point."""
 
     def __init__(self, generator: np.random.Generator) -> None:

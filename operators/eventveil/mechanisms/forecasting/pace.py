@@ -34,7 +34,7 @@ SEASON_COEFFICIENTS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class PaceOutlook:
     """Of every column that matters: ``drift`` and ``scatter`` as variances, the weight of own ``seasons``.
 
     ``memory``: how many timestamps seasons learn from.
@@ -74,7 +74,7 @@ def first(choices: Mapping[int, int], window: int, scale: float) -> int:
     return min(choices, key=lambda interval: abs(choices[interval] - parts))
 
 
-def expected_error(interval: int, noise: float, outlook: Outlook) -> float:
+def expected_error(interval: int, noise: float, outlook: PaceOutlook) -> float:
     """Root mean square error, summed over columns, mean over the timestamps between publications."""
     scatter, seen = outlook.scatter, noise + outlook.scatter
     moved = outlook.drift * interval

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from eventveil.decoding import kernel
 from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Headers
 from eventveil.worker.faust.compatibility import unlike
-from eventveil.worker.faust.record_batches import Body, Records, read, walk
+from eventveil.worker.faust.record_batches import Body, RecordColumns, read, walk
 
 LOG_APPEND_TIME = 1
 #: The member functions and attributes that the generator uses.
@@ -201,7 +201,7 @@ class _Blocks(Iterator[Block]):
 
 def _unpack(source: Any, own_times: bool) -> Iterator[Block]:
     """``PartitionRecords._unpack_records`` of aiokafka, block by block."""
-    run = _Run(source.next_fetch_offset, own_times)
+    run = _BatchRun(source.next_fetch_offset, own_times)
     #: Where the next batch begins at the earliest; a fetch begins with the whole of its first one.
     behind = 0
     while source._records.has_next():
@@ -218,11 +218,11 @@ def _unpack(source: Any, own_times: bool) -> Iterator[Block]:
         run.next_offset = behind = batch.next_offset
         if run.is_full:
             yield from run.blocks(source)
-            run = _Run(run.next_offset, own_times)
+            run = _BatchRun(run.next_offset, own_times)
     yield from run.blocks(source)
 
 
-class _Run:
+class _BatchRun:
     """Consecutive batches, and the offset behind them and behind those that were passed over."""
 
     def __init__(self, next_offset: int, own_times: bool) -> None:
@@ -252,7 +252,7 @@ class _Run:
         yield from self._walk(source) if records is None else self._cut(records, bodies, source)
         source.next_fetch_offset = self.next_offset
 
-    def _cut(self, records: Records, bodies: Sequence[Body], source: Any) -> Iterator[Block]:
+    def _cut(self, records: RecordColumns, bodies: Sequence[Body], source: Any) -> Iterator[Block]:
         each = np.array([_append_time_of_all(batch) for batch, _, _ in self._batches], np.int64)
         numbers = [body.number for body in bodies]
         append_times = np.repeat(each, numbers)

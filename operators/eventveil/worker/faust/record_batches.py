@@ -33,7 +33,7 @@ class Body(NamedTuple):
     base_offset: int
 
 
-class Records(NamedTuple):
+class RecordColumns(NamedTuple):
     """Records of batches, in columns; ``headers`` is empty if no record has any.
 
     ``deltas`` are from the first timestamp of a batch to those of its records, in ms; None if not asked for.
@@ -46,7 +46,7 @@ class Records(NamedTuple):
     deltas: NDArray[np.int64] | None
 
 
-def read(bodies: Sequence[Body], *, deltas: bool = False) -> Records | None:
+def read(bodies: Sequence[Body], *, deltas: bool = False) -> RecordColumns | None:
     """The records of consecutive batches; None if they must be read record by record."""
     if kernel.NATIVE is None:
         return None
@@ -59,7 +59,7 @@ def read(bodies: Sequence[Body], *, deltas: bool = False) -> Records | None:
     places = np.frombuffer(offsets, np.int64)
     told = () if headers is None else PackedHeaders(headers, np.arange(len(places)))
     after = None if times is None else np.frombuffer(times, np.int64)
-    return Records(places, packed_in(data, *keys), packed_in(data, *values), told, after)
+    return RecordColumns(places, packed_in(data, *keys), packed_in(data, *values), told, after)
 
 
 class Walked(NamedTuple):

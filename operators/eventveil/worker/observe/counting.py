@@ -24,7 +24,7 @@ _SAID: Mapping[State, str] = {
 _REMEDY = "; `eventveil doctor %s` says what becomes of its events and what to change (it shows raw data)"
 
 
-class Counting:
+class CountingStates:
     """The states of the streams whose releases this worker publishes."""
 
     def __init__(self, topology: Topology) -> None:

@@ -19,7 +19,7 @@ from eventveil.model import timeline
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Topology
 from eventveil.tasks.task import StreamView
-from eventveil.worker.observe.counting import Counting
+from eventveil.worker.observe.counting import CountingStates
 from eventveil.worker.observe.losses import Losses
 from eventveil.worker.observe.overdue import Overdue
 
@@ -106,7 +106,7 @@ class Observation:
         self.memory_limit: int | None = None
         self.resident = 0
         #: Whether releases show that events count; public.
-        self.counting = Counting(topology)
+        self.counting = CountingStates(topology)
         #: What becomes of events, for a log that is raw data; None: nobody asked for one.
         self.losses: Losses | None = None
         #: What a start would refuse of the topics as they are now.

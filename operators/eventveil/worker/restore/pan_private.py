@@ -21,7 +21,7 @@ from eventveil.mechanisms.registry import of_stream
 from eventveil.model.errors import StateRefused, doubt
 from eventveil.model.records import TopicPartition
 from eventveil.process.clock import PartitionClock
-from eventveil.tasks.pan_private import Exposure, PanPrivateStream, Places, release_key
+from eventveil.tasks.pan_private import Exposure, PanPrivateStream, PanPrivateTopics, release_key
 from eventveil.tasks.release import StreamSanitizer
 from eventveil.topology.changes import RENAME, lost, remedy_for_topics
 from eventveil.worker.offsets import check_resume
@@ -47,7 +47,7 @@ def restore_pan_private(
     sinks = Sinks(cluster, RENAME)
     sinks.remember(live, {sink})
     guard = TopicGuard(context.inquiry, {name: one for name, one in live.items() if name != sink})
-    places = Places(TopicPartition(topology.ledger, plan.partials_partition), table.place)
+    places = PanPrivateTopics(TopicPartition(topology.ledger, plan.partials_partition), table.place)
     states = table.take_over([places.ledger, *live[sink].places])
     check_cluster_id(cluster, states, place)
     manifest = ManifestRecord.find(states, stream.name, place)
@@ -80,7 +80,7 @@ def _restore(
     plan: StreamPlan,
     manifest: ManifestRecord,
     states: Mapping[bytes, bytes],
-    places: Places,
+    places: PanPrivateTopics,
     context: Context,
 ) -> PanPrivateStream:
     stream, place = plan.stream, str(places.changelog)

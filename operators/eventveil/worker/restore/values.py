@@ -12,7 +12,7 @@ from eventveil.kinds.placement import ReadingPlan
 from eventveil.lifecycle.manifest import ManifestRecord, check_neighbours
 from eventveil.lifecycle.published import Public
 from eventveil.model.records import TopicPartition
-from eventveil.tasks.values import PartitionPerturber, StreamPerturber, Topics
+from eventveil.tasks.values import PartitionPerturber, StreamPerturber, ValueTopics
 from eventveil.topology.changes import MIGRATE_LOST_VALUES, lost, remedy_for_values
 from eventveil.values.kinds import build
 from eventveil.worker.offsets import check_resume
@@ -39,7 +39,7 @@ def restore_values(
     check_cluster_id(cluster, states, place)
     check_neighbours(states, source.topic, source.partition, place)
     streams = {plan.name: _restore(plan, source, states, live, context, table) for plan in plans}
-    topics = Topics(ledger, {plan.name: plan.ledger_partition for plan in plans}, *table.place)
+    topics = ValueTopics(ledger, {plan.name: plan.ledger_partition for plan in plans}, *table.place)
     task = PartitionPerturber(topics, streams)
 
     def check() -> None:

@@ -7,7 +7,7 @@ from math import gcd
 import numpy as np
 import pytest
 
-from eventveil.mechanisms.forecasting.pace import PHASES, Outlook, expected_error, first, intervals
+from eventveil.mechanisms.forecasting.pace import PHASES, PaceOutlook, expected_error, first, intervals
 
 WINDOWS = (1, 2, 5, 7, 20, 24, 40, 120, 168, 720, 10_000)
 PERIODS = ((), (24, 168), (7,), (8, 56), (288, 2016), (2, 14))
@@ -46,7 +46,7 @@ def test_the_first_publication_has_a_twelfth_of_the_budget_or_more_if_noise_is_l
 
 @pytest.mark.parametrize(("drift", "interval"), [(0.0, 29), (1e6, 1)])
 def test_counts_that_stay_are_published_rarely_and_those_that_run_often(drift: float, interval: int) -> None:
-    outlook = Outlook(np.full(3, drift), np.full(3, 1.0), np.zeros(3), 1000)
+    outlook = PaceOutlook(np.full(3, drift), np.full(3, 1.0), np.zeros(3), 1000)
     choices = intervals(24, (24, 168))
     errors = {one: expected_error(one, 2.0 * (10 * parts) ** 2, outlook) for one, parts in choices.items()}
     assert min(errors, key=lambda one: errors[one]) == interval
@@ -54,7 +54,7 @@ def test_counts_that_stay_are_published_rarely_and_those_that_run_often(drift: f
 
 def test_a_season_is_learned_from_few_accurate_publications_where_noise_exceeds_scatter() -> None:
     def best(seasons: float, noise: float) -> int:
-        outlook = Outlook(np.full(1, 0.01), np.full(1, 40.0), np.full(1, seasons), 500)
+        outlook = PaceOutlook(np.full(1, 0.01), np.full(1, 40.0), np.full(1, seasons), 500)
         choices = intervals(720, (24, 168))
         return min(choices, key=lambda one: expected_error(one, noise * choices[one] ** 2, outlook))
 
