@@ -17,7 +17,7 @@ def on_grid(value: object, step: Fraction, maximum: int) -> int:
 
     Exact: halves are rounded up. Raises ValueError unless ``step`` > 0 and ``maximum`` >= 1.
     """
-    if step <= 0 or maximum < 1:
+    if step.numerator <= 0 or maximum < 1:
         raise ValueError(f"step should be above 0 and maximum at least 1, not {step} and {maximum}")
     return _rounded(value, step, maximum) if is_number(value) else 0
 
@@ -28,4 +28,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def _rounded(value: int | float, step: Fraction, maximum: int) -> int:
-    return min(max((2 * Fraction(value) + step) // (2 * step), 0), maximum)
+    # In integers, which are several times as fast as fractions: floor(value / step + 1 / 2).
+    above, below = value.as_integer_ratio()
+    width = step.numerator * below
+    return min(max((2 * above * step.denominator + width) // (2 * width), 0), maximum)
