@@ -291,6 +291,9 @@ class StreamAudit:
             self._flag("I7", change.start, found, "the change is one of terms that did not hold")
         if not change.restarts and change.after != change.before:
             self._flag("I7", change.start, found, "the terms change, and no field tells of it")
+        elif disputed := change.disputed:
+            what = f"its fields and its terms differ in {', '.join(disputed)}"
+            self._flag("I7", change.start, found, what)
         self._check_allowed(change, found)
         self._changes.append(change)
         self._windows_before += self._windows if change.restarts else 0

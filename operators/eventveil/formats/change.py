@@ -23,7 +23,11 @@ Kind = Literal["migration", "reset"]
 Options = Mapping[str, object]
 #: How the fields begin that say where counts come from and go to. They can change at every level.
 SAME_INSTANCE = ("sink.", "lost.", "partials.", "source.partitions", "source.topic_id")
-_TERMS = {"mechanism.kind", "mechanism.epsilon", "mechanism.window"}
+_TERMS = {
+    "mechanism.kind": "mechanism",
+    "mechanism.epsilon": "epsilon",
+    "mechanism.window": "window",
+}
 
 
 _RECORDED = ("mechanism", "epsilon", "window", "units")
@@ -81,6 +85,22 @@ class Change:
     def restarts(self) -> bool:
         """Whether counts or budget go on under other rules: neither the sink nor other inputs change them."""
         return self.kind == "reset" or not all(name.startswith(SAME_INSTANCE) for name in self.fields)
+
+    @property
+    def disputed(self) -> list[str]:
+        """The fields of terms that say anything else than ``before`` and ``after`` do."""
+        return [
+            name
+            for name, term in _TERMS.items()
+            if self._told(name, term) != (getattr(self.before, term), getattr(self.after, term))
+        ]
+
+    def _told(self, name: str, term: str) -> tuple[object, object]:
+        """What a field of terms says of both sides: of none, that the terms stay."""
+        if name not in self.fields:
+            return getattr(self.before, term), getattr(self.before, term)
+        old, new = self.fields[name]
+        return (exact_number(str(old)), exact_number(str(new))) if term == "epsilon" else (old, new)
 
     def under(self, others: Options) -> Change:
         """The same with the deltas of its terms, where ``others`` are the options of the mechanism before.

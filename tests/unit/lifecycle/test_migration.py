@@ -770,6 +770,28 @@ def test_the_audit_finds_terms_that_change_beside_the_sink() -> None:
     assert any("the terms change, and no field tells of it" in one for one in told), told
 
 
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        ("mechanism.epsilon", Difference("1", "9")),
+        ("mechanism.window", Difference(4, 10)),
+        ("mechanism.kind", Difference("paced", "uniform")),
+    ],
+)
+def test_the_audit_finds_fields_that_tell_of_other_terms(field: str, told: Difference) -> None:
+    """What a reader of the ledger takes for the promise is in the fields; what is summed up, in the terms."""
+    life = Lifetime(**terms(window=6))
+    life.release(4)
+    life.change(**terms(window=6, epsilon=TWO))
+    record = orjson.loads(life.ledger[-1])
+    assert record["fields"]["mechanism.epsilon"] == {"old": "1", "new": "2"}
+    record["fields"][field] = told._asdict()
+    life.ledger[-1] = orjson.dumps(record)
+    life.release(2)
+    found = [str(finding) for report in life.audit() for finding in report.findings]
+    assert any(f"its fields and its terms differ in {field}" in one for one in found), found
+
+
 def test_generations_with_gaussian_noise_are_audited_each_by_itself() -> None:
     life = Lifetime(**terms())
     life.release(4)
