@@ -224,8 +224,8 @@ class Cluster:
     def create(self, topics: Iterable[NewTopic]) -> None:
         """Create topics and wait until they can be used; one that exists already is left as it is.
 
-        A broker that asks the controller a second time, as after a moment without one, is told that the topic
-        exists and says so, although it has just been created. How it is set is for an inspection to tell.
+        A broker that asks the controller a second time, as after a moment without one, answers that the topic
+        exists, although it has just been created. How it is set is for an inspection to tell.
         """
         futures = self._admin.create_topics(list(topics), operation_timeout=_TIMEOUT_SECONDS)
         # All of them, before an error of one: what can be created is.
