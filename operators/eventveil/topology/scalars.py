@@ -357,11 +357,14 @@ class Pointer(Kind[str]):
             raise UnfitError("a JSON pointer that starts with /, such as /user or /place/region")
         if re.search("~(?![01])", scalar.text):
             raise UnfitError("a JSON pointer in which ~ is written ~0 and a slash inside a name ~1")
+        if re.search(r", */", scalar.text):
+            # Also one pointer to a name that ends with a comma, which nobody means.
+            raise UnfitError(f"one JSON pointer, or several in brackets: [{scalar.text}]")
         return scalar.text
 
     def strict_schema(self) -> Schema:
         """A string that is a pointer."""
-        return {NAME_OF: "pointer", "type": "string", "pattern": "^(/([^~]|~[01])*)+$"}
+        return {NAME_OF: "pointer", "type": "string", "pattern": "^(?!.*, */)(/([^~]|~[01])*)+$"}
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ IN_BASE = [
     ("topic name ..", "topic: flights.events", "topic: ..", "9:14", "a topic name other than . and .."),
     ("JSON pointer without slash", "/tailnum", "tailnum", "10:13", "found 'tailnum', expected a JSON pointer that starts with /"),
     ("JSON pointer with a bad escape", "/tailnum", "/tail~2num", "10:13", "in which ~ is written ~0"),
+    ("several JSON pointers without brackets", "/tailnum", "/tailnum, /carrier", "10:13", "found '/tailnum, /carrier', expected one JSON pointer, or several in brackets: [/tailnum, /carrier]"),
     ("JSON pointer is a list", "/tailnum", "[tailnum]", "10:13", "found a list of 1, expected a JSON pointer or 2 to 8 fields"),
     ("field of the record misspelt", "/tailnum", "$kei", "10:13", "found '$kei', expected a JSON pointer, or $key or $headers/NAME or $value; did you mean $key?"),
     ("header without a name", "/tailnum", "$headers/", "10:13", "did you mean $headers/NAME?"),
