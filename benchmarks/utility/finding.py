@@ -174,7 +174,7 @@ def page(rows: Sequence[Outcome], memory: tuple[int, int] | None) -> str:
         "`python -m benchmarks.utility.finding --flood` generates this page: epsilon 1, delta 1e-9, one"
         " event of a user per timestamp. *Enough* is how many events per timestamp, on average over the"
         " first window, find a column. *Soon* is the share of the events of the second window in columns"
-        " that were found in the first, *mass* the same share of all events from the second window on."
+        " that were found in the first, *mass* is the same share of all events from the second window on."
         " *Error* is that of `seasonal` in these columns, from the second window on, relative to that of"
         " `seasonal` with all columns listed and all of epsilon; a dash where nothing is found.",
         "",
@@ -196,7 +196,7 @@ def page(rows: Sequence[Outcome], memory: tuple[int, int] | None) -> str:
         " from a share of 0.25 on; with a tenth it is 92 to 94 %. Those of 1988 to 2017, in which more"
         " births have rare names, reach 90 to 94 % with a half, and the US routes are too small for any"
         " share. Columns that become large later are found later: *mass* covers thirty years with only the"
-        " columns that the first window has found. The record itself lacks names of fewer than five births"
+        " columns that the first window has found. The data set itself omits names of fewer than five births"
         " in a year, which no share would find. Where public knowledge has a list, list the columns.",
     ]
     if memory is not None:
