@@ -59,7 +59,7 @@ $(KERNEL): $(wildcard $(CRATE)/*.toml $(CRATE)/Cargo.lock $(CRATE)/src/*.rs) | $
 	test -n "$$why" || cargo fetch --quiet --locked --manifest-path $(CRATE)/Cargo.toml || why='its crates cannot be fetched'; \
 	if test -n "$$why"; then \
 	  $(BIN)/pip uninstall --quiet --yes eventveil-kernel; \
-	  echo "without the compiled kernel ($$why): events are read in plain Python, at more than twice the cost" | tee $@; \
+	  echo "without the compiled kernel ($$why): events are read in plain Python, at four to eight times the cost" | tee $@; \
 	else \
 	  echo 'building the compiled kernel, a minute the first time'; \
 	  $(BIN)/pip install --quiet ./$(CRATE) && : >$@; \

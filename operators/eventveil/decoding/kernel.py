@@ -24,7 +24,7 @@ def _load() -> tuple[Any, str]:
     try:
         found = import_module("eventveil_kernel")
     except ModuleNotFoundError:
-        return None, "events are read in plain Python, at more than twice the cost (docs/deploy.md)"
+        return None, "events are read in plain Python, at four to eight times the cost (docs/deploy.md)"
     except ImportError as error:
         return None, f"events are read in plain Python, for eventveil-kernel cannot be loaded: {error}"
     if found.INTERFACE != _INTERFACE:
