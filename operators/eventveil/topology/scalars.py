@@ -448,7 +448,7 @@ def found(scalar: Scalar) -> str:
     if scalar.secret:
         return "a hidden value"
     if scalar.type == "nothing" or not scalar.text:
-        return "nothing"
+        return "nothing (the variable in ${...} is set, but empty)" if scalar.expanded else "nothing"
     if scalar.type == "text":
         return shorten(scalar.text)
     return f"the {'boolean' if scalar.type == 'boolean' else 'number'} {scalar.text[:40]}"

@@ -270,6 +270,13 @@ def test_a_variable_may_be_part_of_a_value_and_give_numbers_also_in_quotes(tmp_p
     assert topology.topics.partials == 2
 
 
+def test_a_variable_that_is_set_but_empty_is_named_as_the_reason(tmp_path: Path) -> None:
+    (problem,) = problems_of(
+        tmp_path, changed(("localhost:9092", "${SERVERS:localhost:9092}")), {"SERVERS": ""}
+    )
+    assert "found nothing (the variable in ${...} is set, but empty), expected host:port" in problem.message
+
+
 def test_a_value_from_a_variable_is_checked_like_a_written_one(tmp_path: Path) -> None:
     problems = problems_of(tmp_path, changed(("epsilon: 1.0", "epsilon: ${EPS}")), {"EPS": "much"})
     assert [(p.line, p.column) for p in problems] == [(20, 16)]
