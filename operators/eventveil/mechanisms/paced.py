@@ -193,9 +193,8 @@ class Paced(WEventMechanism):
         if np.any(np.abs(level) > 2 * RELEASE_LIMIT) or np.any(variance <= 0):
             raise ValueError("levels and variances should be those of this filter")
         published = integer_between(values["published"], 0, timestamp, "published")
-        interval = integer_between(values["interval"], 1, self._window, "interval")
-        if interval not in _parts(self._window, self.units, ()) | self._parts:
-            raise ValueError(f"{interval} is not one of the intervals")
+        # Of other periods it may be another one, and up to half as long again as the window.
+        interval = integer_between(values["interval"], 1, 2 * self._window + 1, "interval")
         self._until_next = self._restored_release(values["until_next"])
         self._level, self._variances, self._score, self._worth = level, variance, score, worth
         self._published, self._interval = published, _nearest(self._parts, interval)

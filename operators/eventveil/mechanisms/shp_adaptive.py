@@ -148,8 +148,8 @@ class ShpAdaptive(HorizonMechanism):
     def _restore_extra(self, values: Mapping[str, Any], timestamp: int, ledger: Ledger) -> None:
         assert isinstance(ledger, HorizonLedger)
         left = integer_between(values["left"], 0, self._samples, "left")
-        interval = integer_between(values["interval"], 1, self._window, "interval")
-        following = integer_between(values["next"], 1, timestamp + 1 + self._window, "next")
+        interval = integer_between(values["interval"], 1, 2 * self._window, "interval")
+        following = integer_between(values["next"], 1, timestamp + 1 + 2 * self._window, "next")
         if timestamp and (self._samples - left) * (self.units // self._samples) != ledger.window_spent:
             raise ValueError("the samples that are left and the ledger should agree")
         if not isinstance(values["points"], list) or len(values["points"]) > POINTS:
