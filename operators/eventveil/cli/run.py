@@ -37,7 +37,7 @@ from eventveil.model.topology import Topology
 from eventveil.process import allocator
 from eventveil.process.memory import MemoryLimitReached, format_size
 from eventveil.process.patience import PATIENCE_SECONDS, Patience
-from eventveil.process.repeats import Repeats
+from eventveil.process.repeats import HiddenOffsets, Repeats
 from eventveil.worker.app import Worker
 from eventveil.worker.faust.driver import LONGEST_MEMBER
 from eventveil.worker.observe.endpoint import Endpoint
@@ -287,6 +287,8 @@ def configure_logging(level: str, number: int | None = None) -> None:
     name = "%(name)s" if number is None else f"%(name)s[{number}]"
     line = f"%(asctime)s %(levelname)s {name}: %(message)s"
     handler = logging.StreamHandler(sys.stderr)
+    # First, for the other one may put the arguments into the text.
+    handler.addFilter(HiddenOffsets())
     handler.addFilter(Repeats())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], format=line)
     logging.getLogger("eventveil").setLevel(level.upper())

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.errors import KafkaError
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
+from eventveil.cli.run import configure_logging
 from eventveil.process.repeats import MOST, SECONDS, Repeats
 
 LIBRARY, OWN = logging.getLogger("a_library.conn"), logging.getLogger("eventveil.worker.app")
@@ -69,3 +75,30 @@ def test_messages_that_are_all_different_take_no_more_room_than_some(written: Wr
     written.now += SECONDS
     LIBRARY.error("number 1")
     assert written.lines[-1] == "number 1"
+
+
+@pytest.mark.parametrize("code", [3, -1, 82, 113])
+def test_no_offset_of_a_raw_topic_is_written(
+    code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What aiokafka says of a commit that failed has it, and two of them are a count of events."""
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    configure_logging("info")
+
+    async def answer(_: object) -> object:
+        return SimpleNamespace(topics=[("raw.events", [(0, code)])])
+
+    coordinator = GroupCoordinator.__new__(GroupCoordinator)
+    coordinator.group_id, coordinator.generation, coordinator.member_id = "shop", 3, "member"
+    coordinator.coordinator_id, coordinator._send_req = 1, answer
+    for offset in (4711, 4712):
+        with pytest.raises(KafkaError):
+            asyncio.run(
+                coordinator._do_commit_offsets(
+                    None, {TopicPartition("raw.events", 0): OffsetAndMetadata(offset, "")}
+                )
+            )
+    written = capsys.readouterr().err
+    assert "OffsetCommit failed for group shop" in written
+    assert "471" not in written
