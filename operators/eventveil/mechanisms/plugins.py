@@ -30,7 +30,7 @@ UNKNOWN = "unknown"
 #: Keys of a topology's mechanism that are no options.
 RESERVED = frozenset({"kind", "epsilon", "window", "horizon", "adjacency"})
 
-_PROMISED = ("level", "epsilon", "window", "sensitivity", "delta")
+_PROMISED = ("level", "epsilon", "window", "sensitivity", "delta", "renews")
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,99}")
 _OPTION = re.compile(r"[a-z][a-z0-9_]{0,99}")
@@ -198,8 +198,13 @@ def check_promise(mechanism: Mechanism, settings: MechanismSettings, sensitivity
     if not isinstance(promise, Guarantee):
         raise PluginRefused(f"{place} is missing; its constructor has to set guarantee, a Guarantee")
     # Units of a stream with a delta are added up as those of Gaussian noise: without it too little is summed.
-    asked = (mechanism.level, settings.epsilon, settings.window, sensitivity, settings.delta)
-    found = (promise.level, promise.epsilon, promise.window, promise.sensitivity, promise.delta)
+    # And a horizon that renews costs epsilon again and again: sums know it by the option alone.
+    renews = settings.options.get("on_horizon") == "renew"
+    asked = (mechanism.level, settings.epsilon, settings.window, sensitivity, settings.delta, renews)
+    found = (
+        *(promise.level, promise.epsilon, promise.window, promise.sensitivity, promise.delta),
+        promise.renews,
+    )
     for name, one, other in zip(_PROMISED, asked, found, strict=True):
         if one != other:
             raise PluginRefused(f"{place} says {name} {other}, where {one} was asked for; correct the class")

@@ -174,6 +174,13 @@ def test_what_is_wrong_is_told_with_its_place_and_a_remedy(
             "its guarantee says epsilon 1/2, where 1 was asked for",
         ),
         (
+            # Sums know a horizon that renews by its option alone, and would count it once.
+            f"{OWN}    def __init__(self, *a):\n        from dataclasses import replace\n"
+            "        super().__init__(*a)\n"
+            "        self.guarantee = replace(self.guarantee, renews=True)\n",
+            "its guarantee says renews True, where False was asked for",
+        ),
+        (
             f"{OWN}    @classmethod\n    def numbers(cls, *a):\n        return 1 / 0\n",
             "failed: ZeroDivisionError",
         ),
