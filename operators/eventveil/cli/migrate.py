@@ -14,7 +14,13 @@ from eventveil.describe.guarantee import number
 from eventveil.formats.change import Difference, Terms
 from eventveil.kafka.cluster import Cluster
 from eventveil.kinds.registry import kind_of, merged_streams, plan_readings, plan_streams
-from eventveil.lifecycle.apply import MigrationStep, StreamMigrator, pan_private_manifest, read_histories
+from eventveil.lifecycle.apply import (
+    MigrationStep,
+    StreamMigrator,
+    count_pending,
+    pan_private_manifest,
+    read_histories,
+)
 from eventveil.lifecycle.cap import check_cap
 from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.relocation import doubtful
@@ -104,7 +110,11 @@ def _check_budget(topology: Topology, steps: Sequence[MigrationStep]) -> None:
     timelines = {stream.name: stream.timeline for stream in topology.streams}
     begins = [start_of(timelines[one.stream], one.start) for one in steps if one.before != one.after]
     if begins:
-        check_cap(topology, read_histories(topology, Cluster(topology.kafka), {}), min(begins))
+        histories = read_histories(topology, Cluster(topology.kafka), {})
+        for one in steps:
+            if one.stream in histories:
+                count_pending(histories[one.stream], one.stream, one.pending)
+        check_cap(topology, histories, min(begins))
 
 
 def _make_room(plan: _Plan) -> None:

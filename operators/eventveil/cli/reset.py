@@ -65,7 +65,7 @@ def _reset(topology: Topology, plan: StreamPlan, start: int | None, *, apply: bo
     migrator = StreamMigrator(topology, cluster, plan)
     if apply:
         migrator.take_over()
-    history = migrator.history()
+    history = migrator.decided_history()
     begins = history.first if start is None else start
     histories = {**read_histories(topology, cluster, {}), plan.name: history}
     check_cap(topology, histories, start_of(plan.stream.timeline, begins), plan.name)

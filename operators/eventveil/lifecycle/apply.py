@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -65,7 +65,7 @@ class MigrationStep:
     """What was done, or would be: the fields that change, the first timestamp after it, and the terms.
 
     ``limit`` is that of the windows across the change, of all changes since the last release together; None
-    where there is none.
+    where there is none. ``pending`` are the ledger entries of what is decided and not published before it.
     """
 
     stream: str
@@ -74,6 +74,13 @@ class MigrationStep:
     before: Terms
     after: Terms
     limit: ChangeLimit | None = None
+    pending: tuple[bytes, ...] = ()
+
+
+def count_pending(history: History, stream: str, entries: Iterable[bytes]) -> None:
+    """Let a history know of entries that are decided, and not in the ledger yet."""
+    for number, entry in enumerate(entries):
+        history.add(entry, f"pending release {number} of stream {stream}")
 
 
 def read_history(topology: Topology, name: str, ledger: TopicPartition, floors: Floors) -> History:
@@ -188,14 +195,20 @@ class StreamMigrator:
             history = self.history()
             limit = history.limit(change_of(checkpoint, target))
             if apply:
-                for number, entry in enumerate(checkpoint.pending_entries):
-                    history.add(entry, f"pending release {number} of stream {checkpoint.stream}")
+                count_pending(history, checkpoint.stream, checkpoint.pending_entries)
                 made = of_stream(self._plan.stream, SystemNoise())
                 self.write(migration(checkpoint, target, history, made))
         elif apply:
             self.write(inputs.records(checkpoint, target))
+        pending = () if inputs is not None else tuple(checkpoint.pending_entries)
         return MigrationStep(
-            checkpoint.stream, checkpoint.state.next, differences, checkpoint.terms, target.terms, limit
+            checkpoint.stream,
+            checkpoint.state.next,
+            differences,
+            checkpoint.terms,
+            target.terms,
+            limit,
+            pending,
         )
 
     def reset(self, start: int | None, now: int, *, apply: bool) -> MigrationStep:
@@ -265,6 +278,13 @@ class StreamMigrator:
     def history(self) -> History:
         """What the ledger says of the stream."""
         return read_history(self._topology, self._plan.name, self._ledger, self._floors)
+
+    def decided_history(self) -> History:
+        """What the ledger says of the stream, and what will be in it because it is decided."""
+        history = self.history()
+        checkpoint, _ = self._checked() if self._fenced else self._read()
+        count_pending(history, checkpoint.stream, checkpoint.pending_entries)
+        return history
 
     @property
     def _floors(self) -> Floors:

@@ -44,7 +44,8 @@ def check_cap(
 
     ``histories``: what the ledger says of the streams, by name. ``since``: from when on (epoch ms) something
     is other than before. ``again``: the stream of which another generation begins then. Each generation
-    counts with the dearest terms that it has had; the topology's are those of the newest.
+    counts with the shortest window and the largest epsilon that it has had; the topology's terms are those of
+    the newest.
     """
     for total in totals(in_sums(topology), topology.budget):
         if total.cap is None:
@@ -74,9 +75,12 @@ def check_cap(
 def _across(cost: Cost, stream: Stream, history: History, span: int, since: int) -> Iterator[Cost]:
     """What a stream costs at most over a span that may also meet timestamps from before its present terms.
 
-    With one kind of noise, the dearest of all terms that the span can meet. If it meets both, windows of pure
-    epsilon and mu squared of the others can cost more than all windows do under any of the terms, but no more
-    than all of them under pure epsilon, the largest: n times mu squared have at most n times the epsilon
+    With one kind of noise, as many of the shortest windows as cover the span, each at the largest epsilon
+    that it can meet: the shortest window lies in one of each width, and no window has more, also not across a
+    change. The dearest of the terms alone can be exceeded: 3 for 3 timestamps and then 2 for 2 are 7 in six
+    timestamps, and 6 under either. If the span meets both kinds of noise, windows of pure epsilon and mu
+    squared of the others can cost more than all windows do under any of the terms, but no more than all of
+    them under pure epsilon, the largest: n times mu squared have at most n times the epsilon
     where that is well above delta. Elsewhere both are added.
     """
     settings = stream.mechanism
@@ -87,7 +91,7 @@ def _across(cost: Cost, stream: Stream, history: History, span: int, since: int)
     if met <= {now}:
         yield cost
         return
-    pure = [one for one in (*met, now) if one.delta is None]
+    pure = _widened([one for one in (*met, now) if one.delta is None])
     normal = _widened([one for one in (*met, now) if one.delta is not None])
     dearest = [
         max((_cost(stream, one, span) for one in part), key=_epsilon_of) for part in (pure, normal) if part
@@ -134,27 +138,26 @@ def _check(total: PopulationCost, earlier: PopulationCost, again: str | None) ->
 def _earlier(stream: Stream, history: History, span: int, since: int, *, ends: bool) -> Iterator[Cost]:
     """What each generation that has ended, or ``ends`` now, cost at most within a span of ``since``.
 
-    One that went over to Gaussian noise counts with the dearest terms before and with the dearest after that.
+    One that went over to Gaussian noise counts with the terms before that, and with those after it.
     """
     over = [*history.ended, history.next] if ends else history.ended
     for generation, (terms, end) in enumerate(zip(history.lives, over, strict=False), 1):
         if start_of(stream.timeline, end) + span > since:
-            pure = [one for one in terms if one.delta is None]
-            for part in (pure, _widened([one for one in terms if one.delta is not None])):
+            kinds = (
+                [one for one in terms if one.delta is None],
+                [one for one in terms if one.delta is not None],
+            )
+            for part in map(_widened, kinds):
                 if part:
                     dearest = max((_cost(stream, one, span) for one in part), key=lambda cost: cost.epsilon)
                     yield replace(dearest, stream=f"{stream.name}, generation {generation}")
 
 
 def _widened(terms: Sequence[Terms]) -> list[Terms]:
-    """Terms with Gaussian noise, each with what windows across a change may have had."""
-    return [
-        one._replace(
-            epsilon=max(each.epsilon for each in terms),
-            delta=max(each.delta or Fraction(0) for each in terms),
-        )
-        for one in terms
-    ]
+    """Terms of one kind of noise, each with what windows across a change may have had."""
+    epsilon = max((each.epsilon for each in terms), default=Fraction(0))
+    delta = max((each.delta for each in terms if each.delta is not None), default=None)
+    return [one._replace(epsilon=epsilon, delta=delta) for one in terms]
 
 
 def _cost(stream: Stream, terms: Terms, span: int) -> Cost:

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
+import orjson
 import pytest
 
 from eventveil.audit.history import History
+from eventveil.describe.sums import timestamps_met
 from eventveil.formats.change import Terms
+from eventveil.lifecycle.apply import count_pending
 from eventveil.lifecycle.cap import _cost, check_cap
 from eventveil.model.errors import StateRefused
 from eventveil.model.timeline import start_of
@@ -231,6 +234,41 @@ def test_terms_that_were_lowered_count_while_a_span_meets_them() -> None:
     hold(21, end)
     with pytest.raises(StateRefused, match=r"may still meet former terms, and then cost epsilon 21, above"):
         hold(20, end + SPAN - 1)
+
+
+def test_a_span_across_a_change_may_cost_more_than_under_any_of_the_terms() -> None:
+    """Three for three timestamps, then two for two: 3 + 2 + 2 in six, which cost 6 under either."""
+    life = Lifetime(**terms("sample", Fraction(3), 3))
+    life.release(1)
+    life.settings |= terms("sample", TWO, 2)
+    six = timestamps_met(50, life.stream.timeline.interval)
+    assert six == 6
+    begins = start_of(life.stream.timeline, life.history.next)
+    one = replace(topology(life.stream), budget=Budget(Fraction(6), 50))
+    with pytest.raises(StateRefused, match="may still meet former terms, and then cost epsilon 9"):
+        check_cap(one, {"visits": life.history}, begins)
+    life.change(**terms("sample", TWO, 2))
+    life.release(5)
+    spent = [
+        Fraction(entry["epsilon"]) * entry["spent"]["publish"] / entry["units"]
+        for entry in map(orjson.loads, life.ledger)
+        if "spent" in entry
+    ]
+    assert len(spent) == six
+    assert sum(spent) == 7
+
+
+def test_what_is_decided_and_not_published_counts() -> None:
+    """A worker that stopped between its two transactions: what they charge will be in the ledger."""
+    life = Lifetime(**terms("uniform", Fraction(4), 1))
+    life.release(3, publish=False)
+    life.settings |= terms("uniform", ONE, 1)
+    begins = start_of(life.stream.timeline, life.checkpoint.state.next)
+    one = replace(topology(life.stream), budget=Budget(Fraction(11), SPAN))
+    history = life.history
+    count_pending(history, "visits", life.checkpoint.pending_entries)
+    with pytest.raises(StateRefused, match="may still meet former terms, and then cost epsilon 12"):
+        check_cap(one, {"visits": history}, begins)
 
 
 def test_deltas_and_epsilons_that_were_lowered_count_together() -> None:
