@@ -37,7 +37,10 @@ class GenerationsAudit:
         guarantee = mechanism.guarantee
         now = Terms(settings.kind, guarantee.epsilon, guarantee.window, mechanism.units, settings.delta)
         begins = [0, *(index + 1 for index, change in enumerate(changes) if change.kind == "reset")]
-        texts: Options = {name: str(value) for name, value in settings.options.items()}
+        # No record of a change tells of options that are not remembered.
+        texts: Options = {
+            name: str(value) for name, value in settings.options.items() if name not in mechanism.unremembered
+        }
         #: Those before each change, then those of now.
         told = [texts]
         for change in reversed(changes):

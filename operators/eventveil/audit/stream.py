@@ -313,6 +313,15 @@ class StreamAudit:
 
     def _check_allowed(self, change: Change, found: FoundRecord) -> None:
         """What no migration can change says in what windows are summed up: across it no sum is right."""
+        before, after = change.before, change.after
+        if before.units * after.window != after.units * before.window:
+            self._flag("I7", change.start, found, "the units of epsilon do not follow the window")
+        if change.restarts and self._guarantee.level != "w-event":
+            what = f"no migration can change terms or inputs at {self._guarantee.level} level"
+            self._flag("I7", change.start, found, what)
+        elif change.restarts and self._discovery is not None:
+            what = "no migration can change terms or inputs where columns are found in the data"
+            self._flag("I7", change.start, found, what)
         for name, one in change.fields.items():
             if name.startswith("mechanism.") and is_refused(name, one.new):
                 what = f"no migration can change {name}"

@@ -175,12 +175,16 @@ class Whole(Kind[int]):
         return {NAME_OF: name, "type": "integer", "minimum": self.lowest, "maximum": self.highest}
 
 
-def exact_number(text: object) -> Fraction | None:
+#: Characters of a number in a file, and in a record, which has the same number as a fraction.
+_LONGEST_WRITTEN, _LONGEST_RECORDED = 40, 200
+
+
+def exact_number(text: object, longest: int = _LONGEST_RECORDED) -> Fraction | None:
     """The exact value of ``1``, ``0.05``, ``1e-3`` or ``1/3``; None for everything else.
 
     Also for ledgers, which may hold anything: no text takes long to read.
     """
-    known = isinstance(text, str) and len(text) <= 40 and _RATIONAL.fullmatch(text)
+    known = isinstance(text, str) and len(text) <= longest and _RATIONAL.fullmatch(text)
     return Fraction(text) if known and isinstance(text, str) else None
 
 
@@ -213,7 +217,7 @@ class Rational(Kind[Exact]):
         """The number and its text."""
         limits = self.told or f"above 0 and at most {self.highest}, such as 1, 0.5 or 1/3"
         expected = f"an exact number {limits}"
-        value = exact_number(scalar.text)
+        value = exact_number(scalar.text, _LONGEST_WRITTEN)
         if value is None or not 0 < value <= self.highest:
             raise UnfitError(expected)
         if _LEADING_ZERO.match(scalar.text):

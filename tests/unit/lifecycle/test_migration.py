@@ -771,6 +771,56 @@ def test_the_audit_finds_terms_that_change_beside_the_sink() -> None:
 
 
 @pytest.mark.parametrize(
+    ("old", "new"),
+    [("seasonal", "sample"), ("seasonal", "fast"), ("sample", "seasonal"), ("paced", "sample")],
+)
+def test_a_change_between_kinds_of_which_one_remembers_periods_is_sound(old: str, new: str) -> None:
+    life = Lifetime(**terms(old, ONE, 4), options={"periods": "3"})
+    life.release(6)
+    life.change(**terms(new, ONE, 5), options={"periods": "3"})
+    life.release(8)
+    assert [report.findings for report in life.audit()] == [()]
+
+
+def said_of_a_change(life: Lifetime, before: Terms, after: Terms) -> list[str]:
+    """What the audit says of a change of lateness, which names no terms, and nothing after it."""
+    instance = life.checkpoint.manifest.instance
+    fields = {"timeline.lateness": Difference(5, 4)}
+    start = life.checkpoint.state.next
+    life.ledger.append(
+        Change("visits", "migration", start, fields, before, after, instance, instance).encode()
+    )
+    return [str(finding) for report in life.audit() for finding in report.findings]
+
+
+def test_the_audit_finds_units_that_no_window_has() -> None:
+    life = Lifetime(**terms("uniform", ONE, 4))
+    life.release(4)
+    before = life.checkpoint.terms
+    told = said_of_a_change(life, before, before._replace(units=10 * before.units))
+    assert any("the units of epsilon do not follow the window" in one for one in told), told
+
+
+def test_the_audit_finds_a_horizon_that_begins_anew_by_a_migration() -> None:
+    life = Lifetime(**terms("shp-point", ONE, 4), labels=("a",))
+    life.release(5)
+    before = life.checkpoint.terms
+    told = said_of_a_change(life, before, before)
+    assert any("no migration can change terms or inputs at user level" in one for one in told), told
+
+
+def test_a_delta_of_many_digits_is_read_from_a_ledger_as_it_is_written_there() -> None:
+    """As Python writes 1 / (1000 * 1234567); as a fraction it has more digits than a file may have."""
+    delta = Fraction("8.100005913004317e-10")
+    life = Lifetime(**terms("uniform", ONE, 3), options={"noise": "gaussian", "delta": delta})
+    life.release(3)
+    assert [report.findings for report in life.audit()] == [()]
+    life.change(**terms("uniform", ONE, 4))
+    life.release(3)
+    assert [report.findings for report in life.audit()] == [()]
+
+
+@pytest.mark.parametrize(
     ("field", "told"),
     [
         ("mechanism.epsilon", Difference("1", "9")),
