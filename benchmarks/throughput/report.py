@@ -123,8 +123,8 @@ def _projection(entries: list[Entry]) -> str:
         f"{WORLD_CUP:,} events of {cpu:.2f} µs make {hours:.2f} hours of one core, and at "
         f"{_thousands(speed)} a second {minutes:.0f} minutes with one worker. Each of the "
         f"{WORLD_CUP_TIMESTAMPS:,} timestamps of Kellaris et al. has {_thousands(theirs)} events, each of "
-        f"the {timestamps} here {_thousands(ours)}, so releases are in it. Timestamps that are closed are not kept: "
-        f"the most was {memory}."
+        f"the {timestamps} here {_thousands(ours)}, so releases are in it. Timestamps that are closed are"
+        f" not kept: the most was {memory}."
     )
 
 
