@@ -129,8 +129,9 @@ def check_over(topology: Topology, cluster: Cluster, left: Leftovers, now: int) 
             raise StateRefused(place, what, _NEW_NAME)
         end = _end(topology, one, manifest[one.stream].fields)
         if now < end:
+            holds = f"a window of {one.window} timestamps{' or a span of the budget' * bool(topology.budget)}"
             what = (
-                f"it has released timestamp {one.last}, and a window of {one.window} timestamps that holds it"
+                f"it has released timestamp {one.last}, and {holds} that holds it"
                 f" ends at {format_rfc3339(end)}; deleted before that, what it spent would be forgotten"
             )
             raise StateRefused(place, what, f"Wait until then. {_BEGIN_ANEW}")
@@ -199,7 +200,10 @@ def _generations(
 
 
 def _end(topology: Topology, one: KnownReleases, fields: Mapping[str, Any]) -> int:
-    """When the last window that holds a release ends, epoch ms: as it was, and as the file says now."""
+    """When the last window that holds a release ends, epoch ms: as it was, and as the file says now.
+
+    A span of the budget too, which counts all timestamps that it meets.
+    """
     interval = int(fields["timeline.interval"])
     spans = [max(one.window, int(fields["mechanism.window"])) * interval]
     for stream in topology.streams:
@@ -207,6 +211,8 @@ def _end(topology: Topology, one: KnownReleases, fields: Mapping[str, Any]) -> i
             if (what := _without_end(frozenset({stream.mechanism.kind}))) is not None:
                 raise StateRefused(f"stream {one.stream}", f"it has released, and {what}", _NEW_NAME)
             spans.append(stream.mechanism.window * stream.timeline.interval)
+    if topology.budget is not None:
+        spans.append(interval + topology.budget.span)
     return int(fields["timeline.origin"]) + (one.last - 1) * interval + max(spans)
 
 
