@@ -194,7 +194,7 @@ class Paced(WEventMechanism):
             raise ValueError("levels and variances should be those of this filter")
         published = integer_between(values["published"], 0, timestamp, "published")
         # Of other periods it may be another one, and up to half as long again as the window.
-        interval = integer_between(values["interval"], 1, 2 * self._window + 1, "interval")
+        interval = integer_between(values["interval"], 1, 3 * self._window // 2 + 2, "interval")
         self._until_next = self._restored_release(values["until_next"])
         self._level, self._variances, self._score, self._worth = level, variance, score, worth
         self._published, self._interval = published, _nearest(self._parts, interval)

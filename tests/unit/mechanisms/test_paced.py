@@ -84,7 +84,7 @@ def test_one_column_and_a_window_of_one_are_possible() -> None:
         ("until_next", [1]),
         ("published", 9),
         ("interval", 0),
-        ("interval", 8),
+        ("interval", 12),
     ],
 )
 def test_a_state_that_cannot_be_is_refused(field: str, value: Any) -> None:
