@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+import orjson
+
 from eventveil.audit.history import History
 from eventveil.formats.change import ChangeLimit, Difference, Terms
 from eventveil.formats.release import fields_of
@@ -78,9 +80,13 @@ class MigrationStep:
 
 
 def count_pending(history: History, stream: str, entries: Iterable[bytes]) -> None:
-    """Let a history know of entries that are decided, and not in the ledger yet."""
+    """Let a history know of entries that were decided, and not published when the state was read.
+
+    Beside a running worker the ledger, which is read later, may have them by now.
+    """
     for number, entry in enumerate(entries):
-        history.add(entry, f"pending release {number} of stream {stream}")
+        if orjson.loads(entry)["timestamp"] >= history.next:
+            history.add(entry, f"pending release {number} of stream {stream}")
 
 
 def read_history(topology: Topology, name: str, ledger: TopicPartition, floors: Floors) -> History:
@@ -190,17 +196,16 @@ class StreamMigrator:
             differences = check_inputs(checkpoint, {**differences, **inputs.differences}, accepts_loss=lost)
         if expected is not None:
             settled(checkpoint.stream, expected.differences, differences)
-        limit = None
+        limit, pending = None, tuple(checkpoint.pending_entries)
         if inputs is None:
             history = self.history()
             limit = history.limit(change_of(checkpoint, target))
             if apply:
-                count_pending(history, checkpoint.stream, checkpoint.pending_entries)
+                count_pending(history, checkpoint.stream, pending)
                 made = of_stream(self._plan.stream, SystemNoise())
                 self.write(migration(checkpoint, target, history, made))
         elif apply:
             self.write(inputs.records(checkpoint, target))
-        pending = () if inputs is not None else tuple(checkpoint.pending_entries)
         return MigrationStep(
             checkpoint.stream,
             checkpoint.state.next,

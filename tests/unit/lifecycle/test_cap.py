@@ -269,6 +269,10 @@ def test_what_is_decided_and_not_published_counts() -> None:
     count_pending(history, "visits", life.checkpoint.pending_entries)
     with pytest.raises(StateRefused, match="may still meet former terms, and then cost epsilon 12"):
         check_cap(one, {"visits": history}, begins)
+    # A worker that runs has published some of it before the ledger was read.
+    due = history.next
+    count_pending(history, "visits", life.checkpoint.pending_entries)
+    assert history.next == due
 
 
 def test_deltas_and_epsilons_that_were_lowered_count_together() -> None:
