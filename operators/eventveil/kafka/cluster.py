@@ -51,7 +51,7 @@ PASSING = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
 #: What librdkafka says of a question whose connection was lost, also because the broker is a member no more.
-LOST = {
+_LOST = {
     KafkaError._TIMED_OUT,
     KafkaError._TRANSPORT,
     KafkaError._DESTROY_BROKER,
@@ -134,7 +134,7 @@ class Cluster:
         try:
             yield client
         except KafkaException as error:
-            if error.args[0].code() in LOST and self._admin is client:
+            if error.args[0].code() in _LOST and self._admin is client:
                 self._admin = AdminClient(self._settings)
             raise
 
@@ -330,7 +330,7 @@ class Cluster:
             try:
                 return self._told_offsets(request)
             except KafkaException as error:
-                passes = error.args[0].code() in PASSING | LOST
+                passes = error.args[0].code() in PASSING | _LOST
                 if not passes or time.monotonic() > give_up:
                     raise
                 time.sleep(0.2)

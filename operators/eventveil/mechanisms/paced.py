@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Release
 from eventveil.mechanisms.forecasting.harmonics import periods_of
-from eventveil.mechanisms.forecasting.pace import unaliased
+from eventveil.mechanisms.forecasting.pace import latest, unaliased
 from eventveil.mechanisms.movement import ROUNDING, Movement
 from eventveil.mechanisms.publishing import integer_between, read_only
 from eventveil.mechanisms.w_event import WEventMechanism
@@ -194,7 +194,7 @@ class Paced(WEventMechanism):
             raise ValueError("levels and variances should be those of this filter")
         published = integer_between(values["published"], 0, timestamp, "published")
         # Of other periods it may be another one, and up to half as long again as the window.
-        interval = integer_between(values["interval"], 1, 3 * self._window // 2 + 2, "interval")
+        interval = integer_between(values["interval"], 1, latest(self._window), "interval")
         self._until_next = self._restored_release(values["until_next"])
         self._level, self._variances, self._score, self._worth = level, variance, score, worth
         self._published, self._interval = published, _nearest(self._parts, interval)

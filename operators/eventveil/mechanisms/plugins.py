@@ -201,12 +201,8 @@ def check_promise(mechanism: Mechanism, settings: MechanismSettings, sensitivity
     # And a horizon that renews costs epsilon again and again: sums know it by the option alone.
     renews = settings.options.get("on_horizon") == "renew"
     asked = (mechanism.level, settings.epsilon, settings.window, sensitivity, settings.delta, renews)
-    found = (
-        *(promise.level, promise.epsilon, promise.window, promise.sensitivity, promise.delta),
-        promise.renews,
-    )
-    for name, one, other in zip(_PROMISED, asked, found, strict=True):
-        if one != other:
+    for name, one in zip(_PROMISED, asked, strict=True):
+        if one != (other := getattr(promise, name)):
             raise PluginRefused(f"{place} says {name} {other}, where {one} was asked for; correct the class")
     if getattr(mechanism, "units", None) != units_of(settings.window):
         raise PluginRefused(

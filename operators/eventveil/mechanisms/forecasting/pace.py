@@ -60,6 +60,11 @@ def intervals(window: int, periods: tuple[int, ...]) -> Mapping[int, int]:
     return dict(sorted(found.items(), reverse=True))
 
 
+def latest(least: int) -> int:
+    """The longest interval that ``unaliased`` may take in place of ``least``."""
+    return 3 * least // 2 + 2
+
+
 def unaliased(least: int, periods: tuple[int, ...]) -> int:
     """An interval of ``least`` timestamps or up to half as much again that meets all phases of the periods.
 
@@ -88,7 +93,7 @@ def expected_error(interval: int, noise: float, outlook: PaceOutlook) -> float:
 
 def _good(least: int, periods: tuple[int, ...], declared: bool) -> int:
     """The first interval from ``least`` on, up to half as much again, that aliases with no period."""
-    for interval in range(least, 3 * least // 2 + 3):
+    for interval in range(least, latest(least) + 1):
         phases = all(period // gcd(interval, period) >= min(period, PHASES) for period in periods)
         if phases and (not declared or _moves_on(interval, periods[0])):
             return interval
