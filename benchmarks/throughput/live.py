@@ -29,19 +29,20 @@ _START_SECONDS = 20  # for a worker to own everything before the first timestamp
 
 
 def latency(
-    bootstrap: str, workload: Workload, rate: float, beside: list[Run] | None = None
+    bootstrap: str, workload: Workload, rate: float, beside: list[Run] | None = None, *, rekeyed: bool = False
 ) -> tuple[Run, list[float]]:
     """Events at a rate; milliseconds from the deadline of each timestamp to its release in a reader's hands.
 
     The deadline is the end of the timestamp and ``lateness``; ``clock_skew`` is part of what is measured.
     With a list ``beside``, A reads the same events at the same time, and its run is added to the list.
+    ``rekeyed``: see ``Deployment``.
     """
     timestamps = workload.timestamps
     topic = create_topic(bootstrap, unique("live"), workload.partitions, LOG_APPEND_TIME)
     start = (int(time.time()) + _START_SECONDS) * 1000
     feed = Feed(workload, bootstrap, topic, start)
     with tempfile.TemporaryDirectory(prefix="eventveil-bench-") as name:
-        deployment, out = Deployment([feed], Path(name)), Path(name) / "truth.npz"
+        deployment, out = Deployment([feed], Path(name), rekeyed=rekeyed), Path(name) / "truth.npz"
         with ExitStack() as ending:
             # First: it makes its events before it sends them, which takes as long as a worker to start.
             pace = Pace(bootstrap, topic, rate, start, timestamps, workload.columns, workload.users, str(out))
@@ -54,7 +55,7 @@ def latency(
             worker.wait_for_log(" owns ")
             reader = None if beside is None else _reader(feed, Path(name) / "a.npz", ending)
             time.sleep(max(0.0, start / 1000 - time.time()))
-            if worker.log.read_text().count(" owns ") <= workload.partitions:
+            if worker.log.read_text().count(" owns ") < deployment.partitions:
                 raise RuntimeError("the worker does not own everything yet: the machine is busy")
             begun, clock = cpu_of(worker.process.pid), time.monotonic()
             delays = _delays(deployment, timestamps)

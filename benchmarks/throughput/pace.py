@@ -44,7 +44,9 @@ def main() -> None:
     workload = Workload(columns=pace.columns, users=pace.users)
     truth = Truth(workload, pace.timestamps)
     sent, end = 0, pace.start / 1000 + pace.timestamps * workload.interval / 1000
-    count = int(pace.rate * _SLICE)
+    # Each slice has an event at least, unless there are none at all.
+    seconds = max(_SLICE, 1 / pace.rate) if pace.rate else _SLICE
+    count = round(pace.rate * seconds)
     early = pace.start / 1000 - time.time()
     if early < 0:
         sys.exit(f"the events were made {-early:.1f} s after they should have begun: the machine is busy")
@@ -59,7 +61,7 @@ def main() -> None:
         producer.poll(0)
         truth.add(users[chosen], columns[chosen], np.full(count, int(now * 1000) - pace.start))
         sent += count
-        following = max(following + _SLICE, time.time() - 1)
+        following = max(following + seconds, time.time() - 1)
         time.sleep(max(0.0, following - time.time()))
     assert producer.flush(30) == 0
     assert not failed, failed[0]

@@ -32,10 +32,13 @@ MECHANISM = {"kind": "budget-absorption", "epsilon": 1, "window": 100}
 
 
 class Deployment:
-    """An application of its own over feeds: topology file, internal topics, sink."""
+    """An application of its own over feeds: topology file, internal topics, sink.
 
-    def __init__(self, feeds: list[Feed], folder: Path, **timeline: Any) -> None:
-        self.feeds, self.folder = feeds, folder
+    ``rekeyed``: with ``repartition: true``, as if the events were keyed by something else than the user.
+    """
+
+    def __init__(self, feeds: list[Feed], folder: Path, *, rekeyed: bool = False, **timeline: Any) -> None:
+        self.feeds, self.folder, self._rekeyed = feeds, folder, rekeyed
         self.bootstrap, self.name = feeds[0].bootstrap, unique("bench")
         self.path = folder / f"{self.name}.yaml"
         streams = {f"s{number}": self._stream(number, feed, timeline) for number, feed in enumerate(feeds)}
@@ -55,7 +58,8 @@ class Deployment:
         user, column, at = FIELDS[feed.workload.kind]
         return {
             "source": {
-                "topic": feed.topic, "user": user, "column": column, "time": at, "partitioner": "crc32",
+                "topic": feed.topic, "user": user, "column": column, "time": at,
+                **({"repartition": True} if self._rekeyed else {"partitioner": "crc32"}),
             },
             "timeline": {
                 "interval": f"{feed.workload.interval}ms", "origin": start, "start": start,
@@ -74,7 +78,8 @@ class Deployment:
     @property
     def partitions(self) -> int:
         """How many are owned once everything is."""
-        return sum(feed.workload.partitions for feed in self.feeds) + min(4, len(self.feeds))
+        of_sources = sum(feed.workload.partitions for feed in self.feeds)
+        return of_sources * (1 + self._rekeyed) + min(4, len(self.feeds))
 
     def worker(self, number: int = 0, *arguments: str) -> WorkerProcess:
         """A worker, not started."""

@@ -33,6 +33,7 @@ _FAUST_EVENTS = 50_000
 _LIVE_TIMESTAMPS, _FULL_TIMESTAMPS = 60, 20
 _DEADLINE_TIMESTAMPS = 600
 _RATES = (1_000, 20_000, 80_000)
+_REKEYED_RATES, _REKEYED_MS = (30, 300, 2_000, 20_000), 5_000
 _CODECS = ("none", "gzip", "lz4", "zstd")
 #: In which about a million events are written.
 _WORLD_CUP_MS = 2000
@@ -306,6 +307,21 @@ def keeping(session: Session) -> Iterator[Result]:
         yield found
 
 
+def rekeyed(session: Session) -> Iterator[Result]:
+    """A worker that re-keys events as they come, at several rates: share of a core, how late."""
+    workload = Workload(partitions=12, interval=_REKEYED_MS, timestamps=_FULL_TIMESTAMPS)
+    for rate in _REKEYED_RATES:
+        load = os.getloadavg()[0]
+        run, delays = live.latency(session.bootstrap, workload, rate, rekeyed=True)
+        core = round(100 * run.cpu / run.wall, 1)
+        p50, most = round(float(np.median(delays))), round(max(delays))
+        name = f"rekeyed: {rate} events/s"
+        click.echo(f"{name}: {core} % of a core, p50 {p50} ms, at most {most} ms")
+        yield Result.of(
+            name, run.events, [run], core_percent=core, p50_ms=p50, most_ms=most, **circumstances(load)
+        )
+
+
 def takeover(session: Session) -> Iterator[Result]:
     """How long a worker needs after kill -9 of another, by contributions to open timestamps."""
     for count in (session.events // 10, session.events):
@@ -368,6 +384,7 @@ SERIES: dict[str, Callable[[Session], Iterator[Result]]] = {
     "latency": latency,
     "deadline": deadline,
     "keeping": keeping,
+    "rekeyed": rekeyed,
     "takeover": takeover,
     "malformed": malformed,
     "formats": formats,

@@ -167,6 +167,20 @@ class Rekeyer(Task):
             for rules in self._timelines
         )
 
+    @property
+    def due(self) -> int:
+        """See ``Task.due``: the next deadline that no mark has passed yet, once the clock skew is over."""
+        passed = self._state.passed
+        later = (
+            timeline.deadline_of(rules, max(0, timeline.last_overdue(rules, passed)) + 1)
+            for rules in self._timelines
+        )
+        return min(later) + self._skew
+
+    def rests(self, now: int) -> bool:
+        """See ``Task.rests``: what was read is passed on at once, and no mark is true before it is due."""
+        return self.due > now
+
     def capture_end(self, asked_at: int, end: int) -> None:
         """See ``Task.capture_end``."""
         if self._captures is not None:

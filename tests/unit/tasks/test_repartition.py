@@ -158,6 +158,32 @@ def test_the_most_cautious_stream_says_when_the_end_is_asked_for() -> None:
     assert origins(passed_on(one)) == [(0, Mark(0, 1015)), (1, Mark(0, 1015))]
 
 
+def test_it_is_due_when_the_next_end_is_asked_for_and_rests_until_then() -> None:
+    cautious = stream("cautious", topic="app-repartition-raw", raw="raw", clock_skew=9)
+    one = Rekeyer(VISITS.source, [VISITS.timeline, cautious.timeline], 2, START, CHANGELOG)
+    for due, appended in ((1024, 1000), (1034, 1013)):
+        assert one.due == due
+        assert (one.rests(due - 1), one.wants_end(due - 1)) == (True, False)
+        assert (one.rests(due), one.wants_end(due)) == (False, True)
+        one.process(chunk([(appended, event(HERE))], start=one.position))
+        passed_on(one)
+        assert one.due == due, "no mark has passed the deadline"
+        one.capture_end(due, one.position)
+        assert isinstance(origins(passed_on(one))[-1][1], Mark)
+
+
+def test_without_append_times_it_is_due_until_what_was_captured_has_been_read() -> None:
+    one = untold()
+    for due, end in ((1018, 1), (1028, 2)):
+        assert one.due == due
+        assert (one.wants_boundary(due - 1), one.wants_boundary(due)) == (False, True)
+        one.capture_boundary(due, end)
+        assert not one.rests(due)
+        one.process(chunk([(NO_APPEND_TIME, event(HERE))], start=one.position))
+        assert isinstance(origins(passed_on(one))[-1][1], Mark)
+        assert one.rests(due)
+
+
 def test_a_successor_goes_on_behind_the_last_record_and_says_no_mark_twice() -> None:
     one = rekeyer()
     one.process(chunk([(1018, event(HERE))]))
