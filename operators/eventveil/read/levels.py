@@ -12,12 +12,14 @@ taken to correlate alike, by as much as explains it. Where nothing was negative,
 ``eventveil.read.estimates``. It is computed from releases alone, so it costs no budget.
 
 **The rest.** A level that has columns without a parent, such as ``other`` of one whose columns are found in
-the data, may lack columns. Then a parent has a rest, which is not negative: a column of its own.
+the data, may lack columns. Then a parent has a rest, which is not negative: a column of its own. So that no
+event counts twice, ``other`` becomes that of the level above, or goes where that has none. The rests of a
+level are columns of the next one too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
@@ -58,7 +60,9 @@ def consistent(*levels: Releases, parent: Parent | None = None, rest: str = "oth
 
     ``parent``: from a column to the name of the one it is part of, one level up; None: of none, and the
     column is left as it is. By default that is what is before the last ``|``, or the level's only column.
-    ``rest``: what the rest of a column is called, after the name of the column and ``|``.
+    ``rest``: the column of events that are in no other. If it has no parent, the one of the level above takes
+    its place, or it is left out, since its events are in the rests. Each of these is called by the name of
+    its column, ``|`` and this.
 
     ``errors`` are those of the new counts, NaN where nothing is known; ``scales`` are as released. Sums over
     several columns have smaller errors than ``totals`` reports: read them from a coarser level.
@@ -78,7 +82,8 @@ def consistent(*levels: Releases, parent: Parent | None = None, rest: str = "oth
     divided, found = merged[-1], [merged[-1]]
     for fine, own, total in zip(merged[-2::-1], families, sums[::-1], strict=True):
         above, divided = divided, _divided(divided, fine, own, total)
-        found.append(_with_rest(above, divided, own, total, rest))
+        whole = _with_rest(above, divided, own, total, rest)
+        found.append(_with_what_is_above(found[-1], above, whole, own, rest))
     return tuple(found)
 
 
@@ -223,8 +228,7 @@ def _with_rest(
 ) -> Releases:
     lacking = [(one, total) for one, total in zip(families, sums, strict=True) if one.open]
     names = tuple(f"{above.columns[one.parent]}|{rest}" for one, _ in lacking)
-    if twice := {*names} & {*fine.columns}:
-        raise ReadingError(fine.stream, f"it has a column {min(twice)}", "Give `rest`, another name for it")
+    _refuse_twice(fine, names, {*fine.columns}, rest)
     if not lacking:
         return fine
     gone = np.isnan(np.stack([above.counts[:, one.parent] for one, _ in lacking], axis=1))
@@ -236,3 +240,33 @@ def _with_rest(
         counts=np.hstack([fine.counts, np.where(gone, np.nan, counts)]),
         errors=np.hstack([fine.errors, np.where(gone, np.nan, errors)]),
     )
+
+
+def _with_what_is_above(
+    whole: Releases, above: Releases, fine: Releases, families: Sequence[_Family], rest: str
+) -> Releases:
+    """With the columns of the level above that are not divided, in place of ``rest`` if that has no parent.
+
+    ``whole``: that level with its rests, which come in any case; ``above``: without them.
+    """
+    divided = {above.columns[one.parent] for one in families}
+    parts = {fine.columns[at] for one in families for at in one.places}
+    goes = {rest} & {*fine.columns} - parts
+    comes = {*whole.columns} - (divided if goes else {*above.columns})
+    own = fine.select([name for name in fine.columns if name not in goes]) if goes else fine
+    taken = whole.select([name for name in whole.columns if name in comes])
+    names = [f"{name}|{rest}" if name != rest and name in above.columns else name for name in taken.columns]
+    _refuse_twice(fine, names, {*own.columns}, rest)
+    return replace(
+        own,
+        columns=(*own.columns, *names),
+        counts=np.hstack([own.counts.astype(np.float64), taken.counts.astype(np.float64)]),
+        errors=np.hstack([own.errors, taken.errors]),
+    )
+
+
+def _refuse_twice(fine: Releases, names: Iterable[str], columns: set[str], rest: str) -> None:
+    if twice := columns.intersection(names):
+        raise ReadingError(
+            fine.stream, f"it has a column {min(twice)}", f"Give `rest` another name than {rest}"
+        )

@@ -92,12 +92,35 @@ def test_a_parent_of_found_columns_has_a_rest_that_is_not_negative() -> None:
     counts = np.array([[9, 4, nan], [9, 8, 3], [9, 30, 3]])
     fine = replace(fine, counts=counts, errors=np.where(np.isnan(counts), nan, 2.0))
     top, leaves = read.consistent(level(("other", "a", "b"), [[1, 20, 5]] * 3, 1.0), fine)
-    assert leaves.columns == ("other", "a|x", "b|x", "a|other", "b|other")
-    assert np.array_equal(leaves.counts[:2], [[9, 4, nan, 16, 5], [9, 8, 3, 12, 2]], equal_nan=True)
-    assert leaves.errors[0, 3] == pytest.approx(np.hypot(1, 2))
-    assert leaves.counts[2, 1] == top.counts[2, 1] == pytest.approx((20 * 4 + 30) / 5)
-    assert leaves.counts[2, 3] == 0
+    assert leaves.columns == ("a|x", "b|x", "a|other", "b|other", "other")
+    assert np.array_equal(leaves.counts[:2], [[4, nan, 16, 5, 1], [8, 3, 12, 2, 1]], equal_nan=True)
+    assert leaves.errors[0, 2] == pytest.approx(np.hypot(1, 2))
+    assert leaves.counts[2, 0] == top.counts[2, 1] == pytest.approx((20 * 4 + 30) / 5)
+    assert leaves.counts[2, 2] == 0
     assert top.counts[:, 0].tolist() == [1, 1, 1]
+    assert np.nansum(leaves.counts, axis=1) == pytest.approx(top.counts.sum(axis=1))
+
+
+def test_what_is_in_no_column_counts_once_at_every_level() -> None:
+    """Listed sections, and pages and links that are found in the data; some events are of no section."""
+    middle = level(("other", "a|x", "b|x"), [[9, 4, 3]] * 2, 1.0)
+    fine = level(("other", "a|x|1"), [[12, 4]] * 2, 1.0)
+    levels = read.consistent(level(("other", "a", "b"), [[1, 20, 5]] * 2, 1.0), middle, fine)
+    assert [one.columns for one in levels] == [
+        ("other", "a", "b"),
+        ("a|x", "b|x", "a|other", "b|other", "other"),
+        ("a|x|1", "a|x|other", "b|x|other", "a|other", "b|other", "other"),
+    ]
+    for one in levels:
+        assert one.counts.sum(axis=1) == pytest.approx(levels[0].counts.sum(axis=1))
+    # Where the level above lists all, what is in no column of the finer one is in the rests.
+    _, pages = read.consistent(level(("a", "b"), [[20, 5]] * 2, 1.0), middle)
+    assert pages.columns == ("a|x", "b|x", "a|other", "b|other")
+    assert pages.counts.sum(axis=1).tolist() == [25, 25]
+    # Below a column that stands for all, it is a column like any other.
+    top, whole = read.consistent(level(("all",), [[20]] * 2, 1.0), level(("other", "a"), [[9, 5]] * 2, 1.0))
+    assert whole.columns == ("other", "a")
+    assert whole.counts.sum(axis=1) == pytest.approx(top.counts.sum(axis=1))
 
 
 def test_times_that_a_level_does_not_have_or_counted_without_a_partition_are_left_out() -> None:
@@ -122,5 +145,5 @@ def test_levels_that_do_not_fit_are_refused_with_the_reason() -> None:
         read.consistent(coarse, fine, parent=lambda _: "c")
     with pytest.raises(read.ReadingError, match="none of its columns"):
         read.consistent(coarse, level(("x", "y"), [[1, 2]], 1.0))
-    with pytest.raises(read.ReadingError, match="Give `rest`"):
-        read.consistent(coarse, level(("other", "a|other"), [[1, 2]], 1.0))
+    with pytest.raises(read.ReadingError, match="Give `rest` another name"):
+        read.consistent(coarse, level(("x", "a|other"), [[1, 2]], 1.0))
