@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from math import ceil
 
 import click
 from click.core import ParameterSource
@@ -24,6 +25,7 @@ from eventveil.mechanisms.registry import find
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339, start_of
 from eventveil.model.topology import Stream, Topology
+from eventveil.privacy.discovery import test_of
 from eventveil.process import allocator
 from eventveil.process.memory import MemoryLimit, MemoryLimitReached
 from eventveil.replay.errors import StreamErrors
@@ -345,9 +347,30 @@ def _conclude(
                 f"raw data, not to be published: {empty} timestamps of {stream.name} before its first event, "
                 f"at {begins}, were released too; --from TIME begins later"
             )
+        for sentence in _searched(running, stream):
+            _note(sentence)
         if show_drops:
             after = "" if data_decided or given.topic is None else ", of timestamps after --to as well"
             _note(f"raw data, not to be published: {stream.name} read {counts}{after}")
+
+
+def _searched(running: Replay, stream: Stream) -> Iterator[str]:
+    """What became of the search for columns, where there is one."""
+    how, found, missed = stream.counts.discover, running.found, running.largest_missed
+    if how is None:
+        return
+    window, names = stream.mechanism.window, found[stream.name]
+    test = test_of(how.epsilon, how.delta, stream.sensitivity, window)
+    enough = f"about {test.threshold:,} events in a block of {window} timestamps"
+    if names:
+        yield f"{stream.name}: columns found at the end: {len(names)}; a column needs {enough}"
+    else:
+        yield (
+            f"warning: {stream.name} has found no column, so all events are in {stream.counts.labels[0]}: a"
+            f" column needs {enough}, {ceil(test.threshold / window):,} a timestamp"
+        )
+    if largest := missed[stream.name]:
+        yield f"raw data, not to be published: the largest column that a block did not find had {largest:,}"
 
 
 def _words(outcome: str, given: Input) -> str:

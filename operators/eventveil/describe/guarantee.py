@@ -331,7 +331,8 @@ def _discovery(stream: Stream) -> Iterator[str]:
         f" delta {float(how.delta):.3g} of these; the mechanism has epsilon"
         f" {number(stream.mechanism.epsilon)}. At the end of each block of {consecutive(window)} ({block}) a"
         " column is released from the next one on"
-        f" if what the block counted of it reaches {test.threshold} with Laplace noise of scale"
+        f" if what the block counted of it reaches {test.threshold}, which is"
+        f" {math.ceil(test.threshold / window)} a timestamp, with Laplace noise of scale"
         f" {float(test.scale):.6g}. Until then its events are in the column {rest}."
     )
     if how.forget is not None:

@@ -30,8 +30,7 @@ of it, or more where noise is large. If it shows something, the next one comes a
 forecast wants; if not, another phase of the first period is tried. Where a period has many phases, an hour
 may lie in the night: then there are three such looks, each an eighth of a period after the one before. The
 one that follows has all that is left. It does not wait for longer: nothing is known, and what is left buys
-more now than later. Only in a window of several periods it has a third: without anything for days, the
-forecast would be of that one hour.
+more now than later.
 
 *Gaussian noise.* A window's budget buys as much in many publications as in one, for mu squared adds up as
 precisions do. So every timestamp is published, with the same part.
@@ -66,9 +65,8 @@ GAIN = 0.97
 OTHER_PHASE, EIGHTH = 0.4, 1 / 8
 """Part of the first period after which another phase is tried if nothing was shown so far: of few phases, and
 of many."""
-LOOKS, LONG, THIRD = 3, 5, 3
-"""Small looks where a period has many phases. A window of at least ``LONG`` first periods does not spend all
-that is left at the next one, but one part of ``THIRD``."""
+LOOKS = 3
+"""Small looks where a period has many phases."""
 _LEAST_NOISE = 1e-9
 _CALIBRATION_BYTES = 80
 
@@ -94,7 +92,6 @@ class Seasonal(WEventMechanism):
         small = self._parts[self._interval] >= pace.FIRST_PARTS
         first = self._periods[0] if self._periods else 0
         self._looks = LOOKS if small and first >= pace.PHASES else 1
-        self._last_parts = THIRD if self._looks > 1 and self._window >= LONG * first else 1
         self._rounding = Rounding()
         self._calibration = Calibration(self._columns)
         self._due = 0  # timestamp of the next publication
@@ -186,7 +183,7 @@ class Seasonal(WEventMechanism):
         forecast, some = self._forecast, self._forecast.above
         if not some.any():
             if forecast.published >= self._looks:
-                self._interval = min(self._parts, key=lambda one: abs(self._parts[one] - self._last_parts))
+                self._interval = max(self._parts)
             return
         if forecast.published > SETTLED and forecast.published - self._decided < HOLD:
             return

@@ -105,6 +105,17 @@ class Releasing:
         return self.last_counted if self.last is None else self.last
 
     @property
+    def found(self) -> tuple[str, ...]:
+        """The columns that were found in the data and are known now; empty where they are listed."""
+        named = self.stream.counts.discover is not None
+        return self._sanitizer.stream.counts.labels[1:] if named else ()
+
+    @property
+    def largest_missed(self) -> int:
+        """The most that a block counted of a column that it did not find: raw data."""
+        return self._sanitizer.largest_missed
+
+    @property
     def waiting(self) -> int:
         """How many partial counts are held, empty ones left out."""
         return self._sanitizer.combiner.waiting + (0 if self._events is None else self._events.waiting)

@@ -206,6 +206,16 @@ class Replay:
         return {name: self._counting.outcomes(name) for name in self._streams}
 
     @property
+    def found(self) -> dict[str, tuple[str, ...]]:
+        """See ``Releasing.found``."""
+        return {name: one.found for name, one in self._streams.items()}
+
+    @property
+    def largest_missed(self) -> dict[str, int]:
+        """See ``Releasing.largest_missed``: raw data."""
+        return {name: one.largest_missed for name, one in self._streams.items()}
+
+    @property
     def first_counted(self) -> dict[str, int]:
         """The first timestamp of each stream that has an event, 0 if none has: raw data."""
         return {name: one.first_counted for name, one in self._streams.items()}

@@ -90,6 +90,8 @@ class Search:
         #: How many timestamps were taken of the open block, and of the last one that has ended. A stream
         #: may begin within a block.
         self._taken, self._ended = 0, self.window
+        #: The most that an ended block counted of a column that it did not find: raw data.
+        self.largest_missed = 0
         #: An offset below which no partial count of the open block was read, None before its first timestamp.
         self.since: int | None = None
 
@@ -127,6 +129,8 @@ class Search:
         found = passed[: len(self._room.take([one.column for one in passed]))]
         for one in found:
             self._places[one.column] = len(self._places)
+        missed = max((count for name, count in sums.items() if name not in self._places), default=0)
+        self.largest_missed = max(self.largest_missed, missed)
         if self._fade is not None:
             self._fade.grow(len(found))
         self.over = self._room.full

@@ -220,6 +220,11 @@ class StreamSanitizer:
             self._renew(self._search, drawn)
         return drawn
 
+    @property
+    def largest_missed(self) -> int:
+        """See ``Search.largest_missed``: raw data; 0 where no columns are looked for."""
+        return 0 if self._search is None else self._search.largest_missed
+
     def _renew(self, search: Search, drawn: Drawn) -> None:
         """Go on with the columns that are known after a timestamp; a release of it is made.
 

@@ -100,6 +100,25 @@ def test_how_many_events_did_not_count_is_printed_on_request_only(folder: Path) 
     assert "not to be published: destinations read 1 after-range, 1 bounded, 1 counted, 1 not-json" in shown
 
 
+def test_what_the_search_for_columns_found_is_told_and_how_far_the_next_one_was(folder: Path) -> None:
+    text = BASE.replace("[ATL, BOS]", "{discover: {delta: 1e-9}}").replace("budget-absorption", "uniform")
+    Path("t.yaml").write_text(
+        text.replace("window: 120", "window: 12").replace("{epsilon: 5,", "{epsilon: 50,")
+    )
+    told = run(to="2013-01-06T00:00:00Z").stderr
+    assert "warning: destinations has found no column, so all events are in other: a column needs" in told
+    assert "raw data, not to be published: the largest column that a block did not find had 1\n" in told
+    many = "".join(
+        f'{{"tailnum": "N{user}", "dest": "ATL", "time": "2013-01-01T{hour:02}:10:00Z"}}\n'
+        for hour in range(24)
+        for user in range(3000)
+    )
+    Path("events.jsonl").write_text(many)
+    told = run("--force", to="2013-01-06T00:00:00Z").stderr
+    assert "destinations: columns found at the end: 1; a column needs" in told
+    assert "did not find" not in told
+
+
 def test_its_speed_is_told_as_the_raw_data_that_it_is(folder: Path) -> None:
     assert re.search(
         r"\neventveil replay: raw data, not to be published: 4 events in \d+\.\d s, [\d,]+ a second\n",

@@ -85,7 +85,7 @@ def test_check_says_what_is_promised_and_what_it_takes_to_be_found(tmp_path: Pat
     assert "two such steps: e^2, about 7.39, plus 2.28e-09, delta times (1 + e^0.25)" in text
     assert "epsilon and delta are n times as large" in text
     assert "Columns are found in the data, at most 50, for epsilon 0.25 and delta 1e-09 of these" in text
-    assert "reaches 11914 with Laplace noise of scale 480" in text
+    assert "reaches 11914, which is 100 a timestamp, with Laplace noise of scale 480" in text
     assert "Until then its events are in the column other." in text
     assert "It should be far below one in the number of users." in text
 
