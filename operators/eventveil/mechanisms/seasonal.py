@@ -27,9 +27,8 @@ chosen, every ``HOLD`` publications, if it promises a gain. A publication spends
 that fit in a window, rounded down to whole units, or what the window has left if that is at least
 ``LEAST`` of it. The first one has a twelfth
 of it, or more where noise is large. If it shows something, the next one comes at the interval that the
-forecast wants; if not, another phase of the first period is tried. Where a period has many phases, an hour
-may lie in the night: then there are three such looks, each an eighth of a period after the one before. The
-one that follows has all that is left. It does not wait for longer: nothing is known, and what is left buys
+forecast wants; if not, another phase of the first period is tried, with all that is left; in a long window
+one more before that, with a twelfth. It does not wait for longer: nothing is known, and what is left buys
 more now than later.
 
 *Gaussian noise.* A window's budget buys as much in many publications as in one, for mu squared adds up as
@@ -62,11 +61,11 @@ LEAST = Fraction(3, 5)
 HOLD, SETTLED = 6, 8
 """Publications between two choices of the interval, once there were ``SETTLED``."""
 GAIN = 0.97
-OTHER_PHASE, EIGHTH = 0.4, 1 / 8
-"""Part of the first period after which another phase is tried if nothing was shown so far: of few phases, and
-of many."""
-LOOKS = 3
-"""Small looks where a period has many phases."""
+OTHER_PHASE = 0.4
+"""Part of the first period after which another phase is tried if nothing was shown so far."""
+LONG = 5
+"""A window of more than this many first periods has a second small look before all that is left is spent, if
+a period has many phases: an hour may lie in the night, a day of the week is like another."""
 _LEAST_NOISE = 1e-9
 _CALIBRATION_BYTES = 80
 
@@ -91,7 +90,7 @@ class Seasonal(WEventMechanism):
         self._interval = pace.first(self._parts, self._window, float(self._scale(self.units)))
         small = self._parts[self._interval] >= pace.FIRST_PARTS
         first = self._periods[0] if self._periods else 0
-        self._looks = LOOKS if small and first >= pace.PHASES else 1
+        self._looks = 2 if small and pace.PHASES <= first < self._window / LONG else 1
         self._rounding = Rounding()
         self._calibration = Calibration(self._columns)
         self._due = 0  # timestamp of the next publication
@@ -175,8 +174,7 @@ class Seasonal(WEventMechanism):
             return min(before, self._interval)
         if not self._periods:
             return before
-        part = EIGHTH if self._looks > 1 else OTHER_PHASE
-        return max(1, min(int(part * self._periods[0]), self._window // 2))
+        return max(1, min(int(OTHER_PHASE * self._periods[0]), self._window // 2))
 
     def _pace(self) -> None:
         """Choose the interval, if it is time to."""
