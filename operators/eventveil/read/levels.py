@@ -19,7 +19,7 @@ level are columns of the next one too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
@@ -228,18 +228,12 @@ def _with_rest(
 ) -> Releases:
     lacking = [(one, total) for one, total in zip(families, sums, strict=True) if one.open]
     names = tuple(f"{above.columns[one.parent]}|{rest}" for one, _ in lacking)
-    _refuse_twice(fine, names, {*fine.columns}, rest)
     if not lacking:
         return fine
     gone = np.isnan(np.stack([above.counts[:, one.parent] for one, _ in lacking], axis=1))
     counts = np.stack([np.maximum(_gap(above, *one), 0.0) for one in lacking], axis=1)
     errors = np.stack([np.hypot(above.errors[:, one.parent], total.errors) for one, total in lacking], axis=1)
-    return replace(
-        fine,
-        columns=(*fine.columns, *names),
-        counts=np.hstack([fine.counts, np.where(gone, np.nan, counts)]),
-        errors=np.hstack([fine.errors, np.where(gone, np.nan, errors)]),
-    )
+    return _joined(fine, names, np.where(gone, np.nan, counts), np.where(gone, np.nan, errors), rest)
 
 
 def _with_what_is_above(
@@ -256,17 +250,18 @@ def _with_what_is_above(
     own = fine.select([name for name in fine.columns if name not in goes]) if goes else fine
     taken = whole.select([name for name in whole.columns if name in comes])
     names = [f"{name}|{rest}" if name != rest and name in above.columns else name for name in taken.columns]
-    _refuse_twice(fine, names, {*own.columns}, rest)
-    return replace(
-        own,
-        columns=(*own.columns, *names),
-        counts=np.hstack([own.counts.astype(np.float64), taken.counts.astype(np.float64)]),
-        errors=np.hstack([own.errors, taken.errors]),
-    )
+    return _joined(own, names, taken.counts, taken.errors, rest)
 
 
-def _refuse_twice(fine: Releases, names: Iterable[str], columns: set[str], rest: str) -> None:
-    if twice := columns.intersection(names):
+def _joined(one: Releases, names: Sequence[str], counts: NDArray[Any], errors: Floats, rest: str) -> Releases:
+    """With further columns, of these names. ReadingError if one is there already."""
+    if twice := {*one.columns}.intersection(names):
         raise ReadingError(
-            fine.stream, f"it has a column {min(twice)}", f"Give `rest` another name than {rest}"
+            one.stream, f"it has a column {min(twice)}", f"Give `rest` another name than {rest}"
         )
+    return replace(
+        one,
+        columns=(*one.columns, *names),
+        counts=np.hstack([one.counts.astype(np.float64), counts.astype(np.float64)]),
+        errors=np.hstack([one.errors, errors]),
+    )

@@ -85,6 +85,8 @@ class Rekeyer(Task):
         self._skew = max(rules.clock_skew for rules in self._timelines)
         self._partitions = partitions
         self._state, self._changelog = state, changelog
+        # Every owner is asked for it at each fetch, and it changes with what is committed.
+        self._due = self._next_deadline(state.passed) + self._skew
         self.position = state.position
         self._append_clock = 0
         self._captured_at = 0
@@ -162,20 +164,19 @@ class Rekeyer(Task):
 
     def _crosses(self, one: int, other: int) -> bool:
         """Whether a deadline lies between two times: after ``one``, not after ``other``."""
-        return any(
-            timeline.last_overdue(rules, other) > max(0, timeline.last_overdue(rules, one))
+        return other >= self._next_deadline(one)
+
+    def _next_deadline(self, after: int) -> int:
+        """The first deadline of a timestamp after a time."""
+        return min(
+            timeline.deadline_of(rules, max(0, timeline.last_overdue(rules, after)) + 1)
             for rules in self._timelines
         )
 
     @property
     def due(self) -> int:
         """See ``Task.due``: the next deadline that no mark has passed yet, once the clock skew is over."""
-        passed = self._state.passed
-        later = (
-            timeline.deadline_of(rules, max(0, timeline.last_overdue(rules, passed)) + 1)
-            for rules in self._timelines
-        )
-        return min(later) + self._skew
+        return self._due
 
     def rests(self, now: int) -> bool:
         """See ``Task.rests``: what was read is passed on at once, and no mark is true before it is due."""
@@ -233,6 +234,7 @@ class Rekeyer(Task):
         """See ``Task.committed``."""
         assert isinstance(done.cause, RekeyerState)
         self._state = done.cause
+        self._due = self._next_deadline(self._state.passed) + self._skew
         self._waiting.clear()
         if self._captures is not None:
             self._captures = [*self._needed()]
