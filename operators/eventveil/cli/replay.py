@@ -325,7 +325,7 @@ def _conclude(
 ) -> None:
     for stream in running.streams:
         last, outcomes = running.last_counted[stream.name], running.outcomes[stream.name]
-        told = Counter({_words(outcome, given): count for outcome, count in outcomes.items()})
+        told = Counter({_words(outcome, given, stream): count for outcome, count in outcomes.items()})
         counts = ", ".join(f"{count} {outcome}" for outcome, count in _by_count(told)) or "no event"
         if last == 0:
             _note(f"warning: no event was counted for {stream.name}; raw data, not to be published: {counts}")
@@ -373,11 +373,11 @@ def _searched(running: Replay, stream: Stream) -> Iterator[str]:
         yield f"raw data, not to be published: the largest column that a block did not find had {largest:,}"
 
 
-def _words(outcome: str, given: Input) -> str:
-    """An outcome in the words of a replay, for which a file's limits are those of the range."""
+def _words(outcome: str, given: Input, stream: Stream) -> str:
+    """An outcome in the words of a replay: without append times the only limits are those of the range."""
     if outcome == Reason.BEFORE_START:
         return "before-range"
-    if outcome == Reason.TOO_FAR_AHEAD and given.topic is None:
+    if outcome == Reason.TOO_FAR_AHEAD and given.is_limited_by_range(stream):
         return "after-range"
     return outcome
 

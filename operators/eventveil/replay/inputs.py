@@ -93,6 +93,13 @@ class Input(ABC):
         """
         return []
 
+    def is_limited_by_range(self, stream: Stream) -> bool:
+        """Whether no event of ``stream`` is too far ahead but those after the last timestamp.
+
+        True of a file, which has no append times.
+        """
+        return True
+
 
 def never_late(stream: Stream, last: int | None) -> Stream:
     """A stream whose events have no append times: none is late, too far ahead what ends after ``last``."""
@@ -213,7 +220,7 @@ class TopicInput(Input):
         self._ends: Mapping[int, int] = {}
         self._reached: dict[int, int] = {}
         self._raw: str | None = None
-        #: Streams of which the worker's partial counts have no boundary.
+        #: Streams of which no boundary is known, though boundaries say what is too far ahead.
         self._unbounded: set[str] = set()
 
     def rules(self, stream: Stream, last: int | None) -> Stream:
@@ -223,6 +230,10 @@ class TopicInput(Input):
             return stream
         timeline = replace(stream.timeline, max_ahead=_end_of(stream, last) - 1)
         return replace(stream, timeline=timeline)
+
+    def is_limited_by_range(self, stream: Stream) -> bool:
+        """See ``Input.is_limited_by_range``: where no boundary is known."""
+        return stream.name in self._unbounded
 
     def boundaries(
         self, stream: Stream, first: int, partials: TopicPartition

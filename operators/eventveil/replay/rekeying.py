@@ -57,6 +57,7 @@ class RekeyingInput(TopicInput):
         self._streams.append(stream)
         if stream.source.append_time == "broker":
             return stream
+        self._unbounded.add(stream.name)
         self.warnings.append(
             f"{stream.name}: the topic has no append times of the broker, so no event is late or too far"
             " ahead here"

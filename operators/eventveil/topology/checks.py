@@ -9,27 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
-from eventveil.describe import guarantee, sums
-from eventveil.mechanisms import registry
-from eventveil.model.spelling import suggestion
-from eventveil.privacy.gaussian import LARGEST_DELTA, LEAST_DELTA
+from eventveil.topology.budget import check_budget, check_uncapped
 from eventveil.topology.build import (
     all_streams_of,
-    local_streams_of,
     parts_of,
     streams_of,
-    value_streams_of,
 )
 from eventveil.topology.clients import check_clients
 from eventveil.topology.counts import SOURCE
-from eventveil.topology.document import shorten
 from eventveil.topology.fields import Section
-from eventveil.topology.options import covered, option_of, options_of
 from eventveil.topology.problems import Position, Problems
 from eventveil.topology.registry import check_registry
-from eventveil.topology.scalars import duration_text
 from eventveil.topology.values import is_value_stream
 
 # What follows the name of the topology in topics of Eventveil itself; eventveil.model.topology names them.
@@ -60,8 +51,8 @@ def check(file: Section, problems: Problems) -> None:
     _check_topic_names(file, problems)
     _check_shared_sources(file, problems)
     _check_lonely(file, problems)
-    _check_budget(file, problems)
-    _check_uncapped(file, problems)
+    check_budget(file, problems)
+    check_uncapped(file, problems)
 
 
 def _check_topics_section(file: Section, problems: Problems) -> None:
@@ -264,155 +255,3 @@ def _check_lonely(file: Section, problems: Problems) -> None:
                 f"{source.name('topic')}: stream {other} of the same topic has pan_private, and another one"
                 " would count its events without noise; give it a topic of its own",
             )
-
-
-def _check_budget(file: Section, problems: Problems) -> None:
-    budget = file.get("budget")
-    if budget is None or None in (budget.get("epsilon"), budget.get("span"), budget.get("users")):
-        return
-    span, cap = budget.get("span"), budget.get("epsilon")
-    members = [
-        (name, stream)
-        for name, stream, source in parts_of(file, "source")
-        if source.get("users") == budget.get("users") and name not in local_streams_of(file)
-    ]
-    costs = [(name, _cost(stream, span)) for name, stream in members]
-    spent = [(name, cost) for name, cost in costs if cost is not None]
-    _check_population(file, budget, problems)
-    _check_delta(budget, [(name, _delta(stream, span)) for name, stream in members], problems)
-    total = _sum([cost for _, cost in spent])
-    if total > cap.value:
-        parts = ", ".join(f"{name} {guarantee.number(_sum([cost]))}" for name, cost in spent)
-        problems.add(
-            budget.at("epsilon"),
-            f"budget.epsilon: over any {duration_text(span)} the streams of {budget.get('users')} cost"
-            f" {guarantee.number(total)} together ({parts}), expected at most {cap.text};"
-            f"{_enough_windows(members, span, cap.value, total)} lower their epsilon, widen their windows,"
-            " or raise the cap",
-        )
-
-
-def _enough_windows(members: Sequence[tuple[str, Section]], span: int, cap: Fraction, total: Fraction) -> str:
-    """How many timestamps and windows a span meets, and with what window or span the cap holds."""
-    for name, stream in members:
-        timeline, mechanism = stream.get("timeline"), stream.get("mechanism")
-        cost = _cost(stream, span)
-        if timeline is None or mechanism is None or not isinstance(cost, Fraction) or not cost:
-            continue
-        epsilon, window, interval = (
-            mechanism.get("epsilon").value,
-            covered(mechanism),
-            timeline.get("interval"),
-        )
-        windows = int((cap - (total - cost)) / epsilon)
-        if registry.find(mechanism.get("kind")).level != "w-event" or window is None or windows < 1:
-            continue
-        met, longest = sums.timestamps_met(span, interval), (windows * window - 1) * interval
-        meets = guarantee.count(sums.periods("w-event", met, window), "window")
-        shorter = f" or span: {duration_text(longest)}" if longest > 0 else ""
-        return (
-            f" a span of {duration_text(span)} meets {met} timestamps of {name} if it begins within"
-            f" one, and so {meets} of {window}; window:"
-            f" {-(-met // windows)}{shorter} keeps the cap. Or"
-        )
-    return ""
-
-
-def _check_delta(budget: Section, deltas: Sequence[tuple[str, Fraction]], problems: Problems) -> None:
-    cap, total = budget.get("delta"), sum((delta for _, delta in deltas), Fraction(0))
-    if cap is not None and cap.value > LARGEST_DELTA:
-        problems.add(
-            budget.at("delta"),
-            f"budget.delta: found {cap.text}, expected at most {guarantee.number(LARGEST_DELTA)}; with that"
-            " probability nothing is promised to a user, so take far less than one in the number of users",
-        )
-    elif cap is not None and total > cap.value:
-        parts = ", ".join(f"{name} {float(delta):.3g}" for name, delta in deltas if delta)
-        problems.add(
-            budget.at("delta"),
-            f"budget.delta: over any {duration_text(budget.get('span'))} the deltas of the streams of"
-            f" {budget.get('users')} are {float(total):.3g} together ({parts}), expected at most {cap.text};"
-            " lower them, or raise the cap",
-        )
-
-
-def _check_uncapped(file: Section, problems: Problems) -> None:
-    """Nothing bounds how many values a user has, or reports, so no cap can hold for such a stream."""
-    budget = file.get("budget")
-    capped = budget.get("users") if budget is not None else None
-    values, local = value_streams_of(file), local_streams_of(file)
-    for name, stream in {**values, **local}.items():
-        source, mechanism = stream.get("source"), stream.get("mechanism")
-        if capped is not None and source is not None and source.get("users") == capped:
-            problems.add(
-                mechanism.at("kind"),
-                f"{mechanism.name('kind')}: {mechanism.get('kind')} cannot be under a cap: a user with k"
-                f" {'reports' if name in local else 'values'} pays k epsilon, and nothing bounds k; name"
-                " another population in"
-                f" {source.name('users')} (the cap is on {capped}), or remove the budget",
-            )
-
-
-def _check_population(file: Section, budget: Section, problems: Problems) -> None:
-    """A cap on people whom no stream counts is a slip of the pen, and caps nothing."""
-    sources = [stream.get("source") for stream in all_streams_of(file).values()]
-    populations = [source.get("users") for source in sources if source is not None]
-    capped = budget.get("users")
-    if capped in populations or None in populations or len(populations) < len(sources) or not sources:
-        return
-    near = suggestion(capped, set(populations))
-    problems.add(
-        budget.at("users"),
-        f"budget.users: found {shorten(capped)}, expected the users of a source, because the cap would"
-        f" limit nothing; {near}",
-    )
-
-
-def _sum(costs: Sequence[Fraction | sums.Normal]) -> Fraction:
-    pure = [cost for cost in costs if isinstance(cost, Fraction)]
-    return sums.together(pure, [cost for cost in costs if isinstance(cost, sums.Normal)])
-
-
-def _cost(stream: Section, span: int) -> Fraction | sums.Normal | None:
-    """What a stream costs over a span, or None if one of the settings could not be read."""
-    timeline, mechanism = stream.get("timeline"), stream.get("mechanism")
-    if timeline is None or mechanism is None:
-        return None
-    kind, epsilon, window = mechanism.get("kind"), mechanism.get("epsilon"), covered(mechanism)
-    interval = timeline.get("interval")
-    if interval is None or kind is None or epsilon is None or window is None:
-        return None
-    level, renews = registry.find(kind).level, mechanism.get("on_horizon") == "renew"
-    if mechanism.get("noise") == "gaussian":
-        return _normal(mechanism, kind, sums.periods(level, sums.timestamps_met(span, interval), window))
-    return sums.cost(epsilon.value, window, interval, span, level, renews=renews)
-
-
-def _delta(stream: Section, span: int) -> Fraction:
-    """The delta of a stream over a span, as ``sums.Cost`` has it; 0 where a setting could not be read."""
-    timeline, mechanism, counts = (stream.get(name) for name in ("timeline", "mechanism", "counts"))
-    if mechanism is None:
-        return Fraction(0)
-    if mechanism.get("noise") == "gaussian":
-        delta = mechanism.get("delta")
-        return Fraction(0) if delta is None else delta.value
-    columns = counts.get("columns") if counts is not None else None
-    interval: int | None = timeline.get("interval") if timeline is not None else None
-    window, kind = covered(mechanism), mechanism.get("kind")
-    if columns is None or columns.discover is None or interval is None or window is None or kind is None:
-        return Fraction(0)
-    windows = sums.periods(registry.find(kind).level, sums.timestamps_met(span, interval), window)
-    return windows * Fraction(columns.discover.get("delta").value)
-
-
-def _normal(mechanism: Section, kind: str, windows: int) -> sums.Normal | None:
-    """What Gaussian noise costs; None if ``_check_noise`` or the mechanism says that there is none."""
-    epsilon, delta = mechanism.get("epsilon"), mechanism.get("delta")
-    if delta is None or not LEAST_DELTA <= delta.value <= LARGEST_DELTA:
-        return None
-    options = {name: option_of(name).value(mechanism.get(name)) for name in options_of(kind)}
-    try:
-        squares = registry.find(kind).squares(windows, options)
-    except ValueError:
-        return None
-    return sums.Normal(epsilon.value, delta.value, squares)

@@ -25,7 +25,6 @@ _NEEDS = (
 
 def check_discovery(stream: Section, counts: Section, problems: Problems) -> None:
     """Note every setting that a stream cannot have whose columns are found."""
-    place, name = counts.at("columns"), counts.name("columns")
     mechanism, source = stream.get("mechanism"), stream.get("source")
     kind = mechanism.get("kind") if mechanism is not None else None
     growing = sorted(one for one, of in registry.KINDS.items() if of.grows)
@@ -52,7 +51,12 @@ def check_discovery(stream: Section, counts: Section, problems: Problems) -> Non
         _check_threshold(counts, mechanism, problems)
     column = source.get("column") if source is not None else None
     if column is not None and len(fields.listed(column)) > 1:
-        problems.add(place, f"{name}.discover: finds values of one field; name one as source.column")
+        problems.add(
+            source.at("column"),
+            f"{source.name('column')}: found {len(fields.listed(column))} fields, expected one, because"
+            " columns that are found are values of one field; name one, or list the combinations as"
+            " columns: {product: ...}",
+        )
 
 
 def _check_threshold(counts: Section, mechanism: Section, problems: Problems) -> None:

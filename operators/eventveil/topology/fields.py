@@ -225,7 +225,7 @@ class RecordShape(Shape):
         if isinstance(node, Scalar) and node.type == "nothing" and not any(f.required for f in self.fields):
             node = Table(node.position)
         if not isinstance(node, Table):
-            return refused(node, name or "the file", f"a mapping with {', '.join(self.keys)}", reading)
+            return refused(node, name or "the file", f"a mapping with {self._in_words()}", reading)
         section = Section(name, node.position, table=self)
         reading.around.append((name, self))
         section.misspelt |= self._report_unknown(node, name, reading)
@@ -238,6 +238,13 @@ class RecordShape(Shape):
     def keys(self) -> list[str]:
         """The names of the fields."""
         return [one.name for one in self.fields]
+
+    def _in_words(self) -> str:
+        """Its keys: those that are needed before those that are optional."""
+        needed = [one.name for one in self.fields if one.required]
+        optional = [one.name for one in self.fields if not one.required]
+        words = [", ".join(needed)] if needed else []
+        return " and optionally ".join([*words, ", ".join(optional)] if optional else words)
 
     def _read_field(self, entry: Field, node: Table, section: Section, reading: ReadingPass) -> None:
         name = section.name(entry.name)

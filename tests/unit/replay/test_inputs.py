@@ -15,6 +15,7 @@ from eventveil.model.timeline import latest_times, start_of
 from eventveil.model.topology import Condition, Kafka
 from eventveil.replay import inputs
 from eventveil.replay.inputs import FileInput, TopicInput
+from eventveil.replay.rekeying import RekeyingInput
 from eventveil.topology.scalars import END_OF_TIME
 from tests.unit.replay.history import HOUR, ORIGIN, stream
 
@@ -167,3 +168,12 @@ def test_missing_boundaries_are_told_with_what_follows(
     within = start_of(judged.timeline, 10**6)
     ahead = latest_times(judged, first, NO_APPEND_TIME)
     assert (ahead >= within) is not bool(timestamps)
+
+
+def test_only_where_no_append_times_are_known_what_is_too_far_ahead_is_after_the_range() -> None:
+    timed = stream()
+    untimed = replace(timed, name="untimed", source=replace(timed.source, append_time="boundary"))
+    from_topic = RekeyingInput(Kafka("127.0.0.1:1"), "raw", "app-repartition-raw")
+    assert from_topic.rules(timed, 9) == timed
+    assert from_topic.rules(untimed, 9).timeline.lateness > 9 * HOUR
+    assert [from_topic.is_limited_by_range(one) for one in (timed, untimed)] == [False, True]
