@@ -135,7 +135,7 @@ def test_another_format_of_the_sink_is_named_before_any_registry_is_asked(edited
     edited.document["streams"]["places"]["sink"]["format"] = "avro"
     edited.write()
     (message,) = refusals(edited.path)
-    assert f"sink.format was None and is 'avro' now. {MIGRATE}" in message
+    assert f"sink.format was not set and is 'avro' now. {MIGRATE}" in message
     told = CliRunner().invoke(main, ["migrate", str(edited.path)])
     assert told.exit_code == 1
     assert "knows one format. Give the stream another sink.topic for the new format" in told.output

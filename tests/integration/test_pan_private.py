@@ -212,7 +212,7 @@ def test_nobody_is_told_to_look_while_no_worker_has_heard_it(kafka: str, tmp_pat
     document = json.dumps(application.document)
     application.document["streams"]["places"]["timeline"]["lateness"] = "1h"
     application.write()
-    assert "timeline.lateness was 300 and is 3600000 now" in application.failing_command(*arguments)
+    assert "timeline.lateness was 300ms and is 1h now" in application.failing_command(*arguments)
     application.document = json.loads(document)
     application.write()
     application.recreate(f"{application.name}-announcements")

@@ -131,7 +131,7 @@ def test_events_keyed_otherwise_count_once_through_kills_and_alike_in_a_replay(
     del application.document["streams"]["places"]["source"]["repartition"]
     application.write()
     *counting, budget = refusals(application.path)
-    assert f"source.repartition was 'true' and is None now. {ELSEWHERE}" in budget
+    assert f"source.repartition was 'true' and is not set now. {ELSEWHERE}" in budget
     assert all("source.repartition was 'true'" in message for message in counting)
     application.document["streams"]["places"]["source"]["repartition"] = True
     application.write()

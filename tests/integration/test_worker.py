@@ -148,7 +148,7 @@ def test_a_changed_topology_stops_the_worker_and_the_message_names_the_field(
     run_for_a_while(application, tmp_path)
     application.document["streams"]["places"]["mechanism"]["epsilon"] = 2
     application.write()
-    assert "mechanism.epsilon was '1' and is '2' now" in refusal(application, tmp_path)
+    assert "mechanism.epsilon was 1 and is 2 now" in refusal(application, tmp_path)
 
 
 def test_a_source_that_was_deleted_and_created_again_stops_the_worker(

@@ -27,9 +27,10 @@ from eventveil.lifecycle.relocation import doubtful
 from eventveil.lifecycle.stage import StageMigrator
 from eventveil.lifecycle.values import Moved, ValuesMigrator
 from eventveil.model.errors import Unsettled
-from eventveil.model.timeline import start_of
+from eventveil.model.timeline import format_rfc3339, start_of
 from eventveil.model.topology import Topology
 from eventveil.process.patience import PATIENCE_SECONDS, Patience, look
+from eventveil.topology.changes import as_written
 
 _NOT_BEGUN = "it has not begun, or its state is lost; `eventveil topics --create` begins a new stream"
 
@@ -83,7 +84,7 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
     _check_budget(topology, [step for step in plan.all_steps if step is not None])
     if apply:
         _make_room(plan)
-    moved = {name for stage in plan.stages for name in _move(stage, apply=apply, lost=lost)}
+    moved = {name for stage in plan.stages for name in _move(topology, stage, apply=apply, lost=lost)}
     for migrator, merged, step in zip(plan.migrators, merged_streams(topology), plan.steps, strict=True):
         if merged.name in moved:
             continue
@@ -92,7 +93,7 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
         if written is None:
             click.echo(f"{merged.name}: unchanged")
         else:
-            _show(written, apply=apply)
+            _show(topology, written, apply=apply)
     grown = {step.stream for one in plan.values for step in _grow(one, apply=apply, lost=lost)}
     begun = {name for one in plan.values for name in one.migrator.begun}
     for name in (one.name for one in plan_readings(topology) if one.name not in grown):
@@ -125,13 +126,13 @@ def _make_room(plan: _Plan) -> None:
             click.echo(f"the state of {name}, partition {partition}, was moved to make room")
 
 
-def _move(stage: _Stage, *, apply: bool, lost: bool) -> list[str]:
+def _move(topology: Topology, stage: _Stage, *, apply: bool, lost: bool) -> list[str]:
     """Move a re-keying stage, or say how; the streams that go on behind it."""
     steps = stage.steps
     if apply and steps:
         steps = stage.migrator.migrate(apply=True, lost=lost, expected=steps)
     for step in steps:
-        _show(step, apply=apply)
+        _show(topology, step, apply=apply)
     return [step.stream for step in steps]
 
 
@@ -246,27 +247,33 @@ def _doubtful(step: MigrationStep | None) -> Unsettled | None:
     return None if step is None else doubtful(step.stream, step.differences)
 
 
-def _show(step: MigrationStep, *, apply: bool) -> None:
-    click.echo(
-        f"{step.stream}: {'continues' if apply else 'would continue'} from timestamp {step.start} with"
-    )
+def _show(topology: Topology, step: MigrationStep, *, apply: bool) -> None:
+    timeline = next(one.timeline for one in topology.streams if one.name == step.stream)
+
+    def named(timestamp: int) -> str:
+        return f"timestamp {timestamp} ({format_rfc3339(start_of(timeline, timestamp))})"
+
+    goes = "continues" if apply else "would continue"
+    click.echo(f"{step.stream}: {goes} from {named(step.start)} with")
     _show_differences(step.differences)
     limit = step.limit
     if limit is None:
         return
     click.echo(
-        f"  windows of {limit.window} timestamps across the change stay within epsilon "
-        f"{number(limit.epsilon)}{delta_words(limit.delta)}: what they cannot pay is repeated"
+        f"  windows of {limit.window} timestamps across the change cost at most epsilon "
+        f"{number(limit.epsilon)}{delta_words(limit.delta)}: a release that would cost more repeats the one"
+        " before it"
     )
     if limit.until > step.start:
-        click.echo(f"  so releases may repeat up to timestamp {limit.until - 1}, at the latest")
+        click.echo(f"  releases may repeat until {named(limit.until - 1)}")
     if step.after.window > step.before.window:
-        click.echo("  but what was spent before in such a window may be more already: nothing is added then")
+        click.echo("  if such a window has cost more already, nothing more is spent in it")
 
 
 def _show_differences(differences: Mapping[str, Difference]) -> None:
     for name, one in differences.items():
-        click.echo(f"  {name} {one.new}" + (f", was {one.old}" if one.old is not None else ""))
+        before = "" if one.old is None else f", was {as_written(name, one.old)}"
+        click.echo(f"  {name} {as_written(name, one.new)}{before}")
 
 
 def words(terms: Terms) -> str:

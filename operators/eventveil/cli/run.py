@@ -31,6 +31,7 @@ from eventveil.decoding import kernel
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.rights import is_denied
 from eventveil.lifecycle.create import inspect_topics
+from eventveil.lifecycle.topics import absent
 from eventveil.live.serving import Shown
 from eventveil.model.errors import EventveilError, Unsettled
 from eventveil.model.topology import Topology
@@ -341,11 +342,12 @@ def _raise_file_limit() -> None:
 
 def _mistakes_that_stay(topology: Topology, seconds: float) -> EventveilError | None:
     """What is wrong with the topics, if it stays so: the broker that was asked may know no better."""
-    patience, pause = Patience(seconds), _FIRST_PAUSE
+    patience, pause, told = Patience(seconds), _FIRST_PAUSE, ""
     while (found := check_surroundings(topology)) is not None:
         if (refusal := patience.refusal(found)) is not None:
             return refusal
-        log.warning("not started yet: %s", found)
+        log.warning("not started yet: %s", "for the same reason" if str(found) == told else found)
+        told = str(found)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
     return None
@@ -373,10 +375,7 @@ def check_surroundings(topology: Topology) -> Unsettled | None:
 def mistakes_of_topics(topology: Topology, cluster: Cluster) -> list[str]:
     """What is missing of the topics of a topology, and set wrongly. Raises EventveilError, KafkaException."""
     inspection = inspect_topics(topology, cluster)
-    missing = [
-        f"topic {plan.name} ({plan.role}) does not exist: {plan.how_to_create}" for plan in inspection.missing
-    ]
-    return [*missing, *inspection.mistakes]
+    return [*absent(inspection.missing), *inspection.mistakes]
 
 
 def _watch_surroundings(topology: Topology, observation: Observation) -> Watch:

@@ -9,6 +9,7 @@ import click
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.cli.words import exit_on_error
+from eventveil.describe.guarantee import count
 from eventveil.formats.release import schema_text
 from eventveil.kafka.cluster import Cluster
 from eventveil.lifecycle.apply import check_stopped
@@ -23,7 +24,7 @@ from eventveil.lifecycle.create import (
 from eventveil.lifecycle.fitting import refusals
 from eventveil.lifecycle.leftovers import check_over, find_leftovers
 from eventveil.lifecycle.leftovers import delete as delete_left
-from eventveil.lifecycle.topics import TopicPlan, plan_topics
+from eventveil.lifecycle.topics import TopicPlan, absent, plan_topics
 from eventveil.model.timeline import due_of, format_rfc3339, start_of
 from eventveil.model.topology import Topology
 from eventveil.schema_registry.subjects import Subjects, subject_of
@@ -90,13 +91,13 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
     if creatable:
         create_topics(topology, cluster, creatable)
         for plan in creatable:
-            click.echo(f"created {plan.name} ({plan.role}, {plan.partitions} partitions)")
+            click.echo(f"created {plan.name} ({plan.role}, {count(plan.partitions, 'partition')})")
         inspection = inspect_topics(topology, cluster)
     for plan in inspection.plans:
         if plan not in inspection.missing:
             click.echo(f"found {plan.name} ({plan.role})")
-    for plan in absent_sources if create and absent_sources else inspection.missing:
-        click.echo(f"topic {plan.name} ({plan.role}) does not exist: {plan.how_to_create}", err=True)
+    for sentence in absent(absent_sources if create and absent_sources else inspection.missing):
+        click.echo(sentence, err=True)
     for mistake in inspection.mistakes:
         click.echo(mistake, err=True)
     good = not inspection.missing and not inspection.mistakes

@@ -18,7 +18,7 @@ from eventveil.tasks.release import ReleaseState
 from eventveil.tasks.repartition import RekeyerState
 from eventveil.tasks.values import PerturberState
 from eventveil.topology import changes
-from eventveil.topology.changes import PLACES, SOUND
+from eventveil.topology.changes import PLACES, SOUND, as_written
 
 #: Fields whose value of now is in no file.
 _TOLD_BY_BROKERS = {
@@ -102,7 +102,8 @@ class ManifestRecord(Durable, frozen=True):
             refuse = doubt if name in _TOLD_BY_BROKERS else StateRefused
             raise refuse(
                 f"{place}, stream {self.stream}",
-                f"{name} was {self.fields.get(name)!r} and is {fields.get(name)!r} now",
+                f"{name} was {as_written(name, self.fields.get(name))} and is"
+                f" {as_written(name, fields.get(name))} now",
                 told(name),
             )
         if (self.topic, self.partition) != (topic, partition):

@@ -68,6 +68,7 @@ from eventveil.topology.changes import (
     RENAME,
     SOUND,
     anew,
+    as_written,
     is_refused,
     reason,
 )
@@ -178,8 +179,8 @@ def check_sound(checkpoint: Checkpoint, differences: Mapping[str, Difference]) -
     rekeyed = checkpoint.manifest.fields.get("source.repartition") is not None
     meant = {"mechanism.epsilon": _MEANT} if finds else {}
     refused = [
-        f"{name}{meant.get(name, '')} was {differences[name].old!r} and is {differences[name].new!r} now, "
-        f"which cannot be migrated: {why}"
+        f"{name}{meant.get(name, '')} was {as_written(name, differences[name].old)} and is"
+        f" {as_written(name, differences[name].new)} now, which cannot be migrated: {why}"
         for name, why in sorted(unsound.items())
     ]
     if refused:

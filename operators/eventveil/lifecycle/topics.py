@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -65,13 +65,6 @@ class TopicPlan:
     omitted: frozenset[str] = frozenset()
 
     @property
-    def how_to_create(self) -> str:
-        """What to do where the topic does not exist."""
-        if self.is_source:
-            return "create it, or let `eventveil topics --create --sources` do it"
-        return "`eventveil topics --create` creates it"
-
-    @property
     def is_source(self) -> bool:
         """Whether the topic is somebody else's: raw events."""
         return self.role == "source"
@@ -85,8 +78,8 @@ class TopicPlan:
     @property
     def _remedy(self) -> str:
         return (
-            "If it was just created with a wrong number and holds nothing yet, delete it and create it with "
-            f"{self.partitions} partitions. {_GROWN}"
+            f"{_GROWN}. If it was just created with a wrong number and holds nothing yet, delete it and"
+            f" create it with {self.partitions} partitions"
         )
 
     def mistakes(self, partitions: int, settings: Mapping[str, str]) -> list[str]:
@@ -110,6 +103,26 @@ class TopicPlan:
                 f"{self.partitions}. {self._remedy if self.role in _BY_SOURCE else _OTHERWISE_MANY}"
             )
         return found
+
+
+def absent(plans: Iterable[TopicPlan]) -> list[str]:
+    """Which topics do not exist, with what to do: those of the file's sources, then all others."""
+    found: dict[bool, list[str]] = {True: [], False: []}
+    for plan in plans:
+        found[plan.is_source].append(f"{plan.name} ({plan.role})")
+    return [
+        f"topic {names[0]} does not exist: {_how_to_create(is_source, 'it')}"
+        if len(names) == 1
+        else f"topics {', '.join(names)} do not exist: {_how_to_create(is_source, 'them')}"
+        for is_source, names in found.items()
+        if names
+    ]
+
+
+def _how_to_create(is_source: bool, it: str) -> str:
+    if is_source:
+        return f"create {it}, or let `eventveil topics --create --sources` do it"
+    return f"`eventveil topics --create` creates {it}"
 
 
 #: What managed services do not let anybody set; their default of the first is what it should be, false.

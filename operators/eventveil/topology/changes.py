@@ -6,11 +6,17 @@ The names are those of ``fingerprint_fields`` and of a stream's sink. What is a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from fractions import Fraction
 
+from eventveil.describe.guarantee import number
+from eventveil.model.timeline import format_rfc3339
 from eventveil.topology.counts import KEPT, SINK_MOVED
 from eventveil.topology.engine import ENGINE_SOURCE
+from eventveil.topology.fields import One
 from eventveil.topology.options import OPTIONS
+from eventveil.topology.scalars import Duration, Time, duration_text
 
 _PLUGIN = "what was spent carries over; whether the new code keeps its promise is for its author to prove"
 #: Why nothing but the sink of a stream at another level can be migrated.
@@ -22,6 +28,17 @@ _SETTINGS = {
     if field.kept is not None
     for name in (field.name, *(f"{field.name}.{part}" for part in field.kept.parts))
 }
+
+#: The kinds of settings that are single values.
+_SCALARS = {
+    f"{section}.{field.name}": field.shape.kind
+    for section, table in KEPT.items()
+    for field in table.fields
+    if isinstance(field.shape, One)
+}
+_RATIONAL = re.compile(r"\d+(/\d+)?")
+#: Of a digest in a message.
+_DIGITS = 12
 
 #: What state remembers of a stream whose columns are found in the data, and of no other.
 DISCOVERS = "counts.columns.delta"
@@ -155,6 +172,27 @@ def remedy_for_values(field: str) -> str:
 def anew(fields: Iterable[str], *, rekeyed: bool = False) -> str:
     """What to do where fields changed that no migration can change."""
     return ELSEWHERE if (_PLACED | _SENT if rekeyed else _PLACED) & {*fields} else RENAME
+
+
+def as_written(field: str, value: str | int | None) -> str:
+    """What state remembers of a setting, as the file would have it: durations, times and decimals.
+
+    Of a digest its beginning. Names and texts are quoted.
+    """
+    kind = _SCALARS.get(field)
+    if value is None:
+        return "not set"
+    if isinstance(value, int):
+        if isinstance(kind, Time):
+            return format_rfc3339(value)
+        return duration_text(value) if isinstance(kind, Duration) else str(value)
+    if field.endswith(".digest"):
+        return f"{value[:_DIGITS]}..."
+    if field.startswith("mechanism.") and _RATIONAL.fullmatch(value):
+        exact = Fraction(value)
+        short = f"{float(exact):g}"
+        return short if Fraction(short) == exact else number(exact)
+    return repr(value)
 
 
 def is_refused(field: str, new: object) -> bool:

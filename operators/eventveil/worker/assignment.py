@@ -44,6 +44,8 @@ _REST_LOOK_MS = 100
 _TICKS_OF_REST = 20
 #: For so long nothing is due as long as some partitions have still to be taken over.
 _UNKNOWN_MS = 300
+#: For so long the same doubt about other partitions of a topic is told in short.
+_TOLD_SECONDS = 10.0
 #: The failures of an owner that lived longer than this are forgotten.
 _HEALTHY_SECONDS = 120.0
 
@@ -96,6 +98,8 @@ class Assignment:
         self._ready: dict[TopicPartition, Runner] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticks = 0
+        #: Until when, by the monotonic clock, a doubt about a topic is not told in full again.
+        self._told: dict[tuple[str, str], float] = {}
         #: Whose owner may have something to do before it is due, and the others.
         self._lively: set[TopicPartition] = set()
         self._at_rest: dict[TopicPartition, _Rest] = {}
@@ -271,7 +275,7 @@ class Assignment:
                 if refusal is not None or _is_denied(error):
                     self._failed(refusal or error)
                     return
-                log.warning("stopped processing %s; retrying: %s", tp, error)
+                self._tell(tp, error)
                 if time.monotonic() - began > _HEALTHY_SECONDS:
                     pause, fenced = _FIRST_PAUSE, 0
                 by_another = isinstance(error, TransactionFailed) and error.fenced
@@ -290,6 +294,15 @@ class Assignment:
                 return
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _tell(self, tp: TopicPartition, error: Exception) -> None:
+        """Log why a partition is taken over again; the same doubt about a topic once."""
+        what, now = error.what if isinstance(error, Unsettled) else "", time.monotonic()
+        if what and now < self._told.get((tp.topic, what), 0.0):
+            log.info("stopped processing %s for the same reason; retrying", tp)
+            return
+        self._told[tp.topic, what] = now + _TOLD_SECONDS
+        log.warning("stopped processing %s; retrying: %s", tp, error)
 
     async def _live(self, tp: TopicPartition, doubts: Doubts) -> None:
         """Make an owner; from its take-over to its end. Raises what ended it."""

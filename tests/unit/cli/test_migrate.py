@@ -9,6 +9,7 @@ import pytest
 from eventveil.cli.migrate import _show, words
 from eventveil.formats.change import ChangeLimit, Difference, Terms
 from eventveil.lifecycle.apply import MigrationStep
+from tests.unit.support import stream, topology
 
 PURE, NORMAL = (
     Terms("uniform", Fraction(1), 24, 24),
@@ -35,7 +36,13 @@ def test_so_is_the_limit_across_a_change(
 ) -> None:
     limit = ChangeLimit.between(7, before, after)
     _show(
+        topology(stream("visits")),
         MigrationStep("visits", 7, {"mechanism.window": Difference(24, 48)}, before, after, limit),
         apply=False,
     )
-    assert f"stay within {told}: what they" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "visits: would continue from timestamp 7 (1970-01-01T00:00:01.060Z) with",
+        "  mechanism.window 48, was 24",
+        f"  windows of {limit.window} timestamps across the change cost at most {told}: a release that would"
+        " cost more repeats the one before it",
+    ]

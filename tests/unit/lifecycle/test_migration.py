@@ -28,7 +28,7 @@ from eventveil.model.errors import StateRefused
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Condition, Discover, NameMap
 from eventveil.privacy import gaussian
-from eventveil.topology.changes import REFUSED, REFUSED_BY_BOUNDARY, REFUSED_TO_PURE, SOUND
+from eventveil.topology.changes import REFUSED, REFUSED_BY_BOUNDARY, REFUSED_TO_PURE, SOUND, as_written
 from tests.contract.noises import W_EVENT_KINDS, ZeroNoise, make
 from tests.unit.migrating import BUDGET, COUNTING, FIRST, PARTITIONS, Lifetime, states
 
@@ -523,6 +523,11 @@ def test_every_field_is_either_sound_or_refused_with_a_reason() -> None:
     assert not SOUND.keys() & REFUSED.keys()
 
 
+def refused_change(field: str, why: str) -> str:
+    old, new = (as_written(field, one) for one in (1, 2))
+    return f"{field} was {old} and is {new} now, which cannot be migrated: {why}"
+
+
 @pytest.mark.parametrize("field", [*REFUSED, "mechanism.unheard-of"])
 def test_a_field_that_cannot_change_is_refused_by_name_with_reason_and_remedy(field: str) -> None:
     with pytest.raises(StateRefused) as refusal:
@@ -531,7 +536,7 @@ def test_a_field_that_cannot_change_is_refused_by_name_with_reason_and_remedy(fi
             {"mechanism.epsilon": Difference("1", "2"), field: Difference(1, 2)},
         )
     why = REFUSED.get(field, "it is not known what it would change")
-    assert refusal.value.what == f"{field} was 1 and is 2 now, which cannot be migrated: {why}"
+    assert refusal.value.what == refused_change(field, why)
     assert "epsilons add up" in refusal.value.remedy
 
 
@@ -877,7 +882,7 @@ def test_gaussian_noise_does_not_become_laplace_noise_again() -> None:
     }
     with pytest.raises(StateRefused) as refusal:
         check_sound(Lifetime(**terms(), options=GAUSSIAN).checkpoint, differences)
-    assert "mechanism.noise was 'gaussian' and is None now" in refusal.value.what
+    assert "mechanism.noise was 'gaussian' and is not set now" in refusal.value.what
     assert REFUSED_TO_PURE["mechanism.noise"] in refusal.value.what
 
 
@@ -907,7 +912,8 @@ def test_with_boundaries_the_rules_that_they_rest_on_cannot_change() -> None:
     check_sound(life, {field: Difference("a", "gaussian") for field in sound})
     for field, why in REFUSED_BY_BOUNDARY.items():
         with pytest.raises(
-            StateRefused, match=re.escape(f"{field} was 1 and is 2 now, which cannot be migrated: {why}")
+            StateRefused,
+            match=re.escape(refused_change(field, why)),
         ):
             check_sound(life, {field: Difference(1, 2)})
 

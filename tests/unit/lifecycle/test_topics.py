@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventveil.formats.release import release_record
-from eventveil.lifecycle.topics import Setting, TopicPlan, plan_topics
+from eventveil.lifecycle.topics import Setting, TopicPlan, absent, plan_topics
 from eventveil.mechanisms.base import RELEASE_LIMIT, Release
 from eventveil.mechanisms.movement import Movement
 from eventveil.mechanisms.sizes import largest_release, largest_state
@@ -366,4 +366,16 @@ def test_a_changelog_that_was_created_with_the_wrong_number_can_be_created_again
     (mistake,) = plan.mistakes(12, plan.settings)
     assert "it has 12 partitions, it should have 6" in mistake
     assert "holds nothing yet, delete it and create it with 6 partitions" in mistake
-    assert "`eventveil migrate`" in mistake
+    assert "`eventveil migrate`" in mistake.partition("delete it")[0]
+
+
+def test_topics_that_do_not_exist_are_told_together() -> None:
+    plans = plan_topics(topology(stream(topic="raw")), {"raw": 6})
+    sources, others = absent(plans)
+    assert sources == (
+        "topic raw (source) does not exist: create it, or let `eventveil topics --create --sources` do it"
+    )
+    assert others.startswith("topics app-counting-changelog (counting changelog), app-partials (partials), ")
+    assert others.endswith(" do not exist: `eventveil topics --create` creates them")
+    assert all(plan.name in others for plan in plans[1:])
+    assert absent([]) == []

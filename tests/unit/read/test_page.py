@@ -46,7 +46,7 @@ def test_the_blocks_of_the_page_run_in_their_order(folder: Path, capsys: pytest.
             result = CliRunner().invoke(main, arguments)
             assert result.exit_code == 0, result.output
             run += 1
-    assert run == 13
+    assert run == 14
     assert re.search(r"\d+% of 84 totals lie in their intervals", capsys.readouterr().out)
     assert {"views.parquet", "days.csv", "baskets.csv"} <= set(os.listdir(folder))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from eventveil.topology.changes import REFUSED, SOUND, reason, remedy
+import pytest
+
+from eventveil.topology.changes import REFUSED, SOUND, as_written, reason, remedy
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "migrations.md").read_text(encoding="utf-8")
 
@@ -18,3 +20,25 @@ def test_the_tables_of_the_documentation_are_those_of_the_program() -> None:
 def test_a_field_that_nobody_has_thought_of_is_refused() -> None:
     assert reason("mechanism.unheard-of") == "it is not known what it would change"
     assert "new name" in remedy("mechanism.unheard-of")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("timeline.lateness", 300_000, "5m"),
+        ("timeline.lateness", 0, "0s"),
+        ("timeline.origin", 1_767_225_600_000, "2026-01-01T00:00:00Z"),
+        ("mechanism.epsilon", "1/2", "0.5"),
+        ("mechanism.epsilon", "1/3", "1/3"),
+        ("mechanism.delta", "1/1000000000", "1e-09"),
+        ("mechanism.kind", "seasonal", "'seasonal'"),
+        ("mechanism.window", 24, "24"),
+        ("mechanism.noise", None, "not set"),
+        ("counts.columns", 3, "3"),
+        ("counts.columns.digest", "25a8192985d250d675868ce37241644902dc018f", "25a8192985d2..."),
+        ("sink.topic", "counts", "'counts'"),
+        ("a.setting.of.another.version", 7, "7"),
+    ],
+)
+def test_a_setting_is_told_as_the_file_has_it(field: str, value: str | int | None, text: str) -> None:
+    assert as_written(field, value) == text

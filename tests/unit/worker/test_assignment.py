@@ -535,6 +535,21 @@ def test_a_doubt_is_logged_and_looked_at_again_and_the_worker_is_not_ready_meanw
     assert f"stopped processing raw, partition 0; retrying: {DOUBT}" in caplog.text
 
 
+def test_a_doubt_about_a_topic_is_told_in_full_for_one_of_its_partitions(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+
+    async def scenario() -> None:
+        one = Surroundings([DOUBT, DOUBT, 7, 7])
+        one.assignment.assign({PLACE, PLACE._replace(partition=1)})
+        await one.until(lambda: len(one.made) == 4)
+
+    run(scenario)
+    assert caplog.text.count(f"retrying: {DOUBT}") == 1
+    assert caplog.text.count("for the same reason; retrying") == 1
+
+
 def test_a_doubt_that_stays_as_long_as_the_worker_is_patient_is_refused() -> None:
     async def scenario() -> None:
         one = Surroundings([DOUBT, DOUBT, DOUBT, 7], doubt_seconds=0.0)
