@@ -18,6 +18,8 @@ from tests.worker.waiting import settle
 
 _RECOVERY_SECONDS = 90
 _RECOVERIES = 10
+#: At most this many times the time that was asked for, faults go on.
+_LONGEST = 5
 #: After this time workers are left alone until every stream gets on. Else a slow machine spends all of
 #: the time on take-overs, and no fault meets a release.
 _SUFFERING_SECONDS = 60
@@ -57,21 +59,24 @@ class Result:
         )
 
 
-def run(folder: Path, seed: int, seconds: float, brokers: int = 1, least: int = 0) -> Result:
+def run(
+    folder: Path, seed: int, seconds: float, brokers: int = 1, least: int = 0, *, everywhere: bool = False
+) -> Result:
     """Let it happen in ``folder``, which keeps the logs of workers and brokers; ``brokers`` is 1 or 3.
 
-    It goes on for longer until workers have met ``least`` faults, for a slow machine has fewer a minute.
+    Faults go on for longer, at most ``_LONGEST`` times as long, until workers have met ``least`` of them
+    and, with ``everywhere``, have come to every fault point: a slow machine gets less done in a minute.
     """
     with stage(folder, seed, brokers) as made:
         made.tend(5)
         if isinstance(made.ground, ThreeBrokers):
             sabotage = Sabotage(made.ground.cluster, made.application.name)
             sabotage.begin(cluster_faults(seed), made.say)
-            meanwhile = _suffer(made, seed, seconds, brokers, least)
+            meanwhile = _suffer(made, seed, seconds, brokers, least, everywhere)
             sabotage.end()
             made.faults += sabotage.faults
         else:
-            meanwhile = _suffer(made, seed, seconds, brokers, least)
+            meanwhile = _suffer(made, seed, seconds, brokers, least, everywhere)
         for traffic in made.traffic.values():
             traffic.stop()
         violations = _recover(made)
@@ -80,12 +85,13 @@ def run(folder: Path, seed: int, seconds: float, brokers: int = 1, least: int = 
         return _verdict(made, violations, seed, seconds, meanwhile)
 
 
-def _suffer(made: Stage, seed: int, seconds: float, brokers: int, least: int) -> int:
-    """Faults for some time, and ``least`` of them; how many timestamps were released meanwhile."""
+def _suffer(made: Stage, seed: int, seconds: float, brokers: int, least: int, everywhere: bool) -> int:
+    """Faults for some time, as ``run`` says; how many timestamps were released meanwhile."""
     end = time.monotonic() + seconds
     rest = time.monotonic() + _SUFFERING_SECONDS
     for fault in faults(seed, WORKERS, brokers):
-        if time.monotonic() >= end and made.faults.total() >= least:
+        now = time.monotonic()
+        if now >= end and (_met(made, least, everywhere) or now >= end + (_LONGEST - 1) * seconds):
             break
         if time.monotonic() >= rest:
             _rest(made)
@@ -93,6 +99,15 @@ def _suffer(made: Stage, seed: int, seconds: float, brokers: int, least: int) ->
         made.perform(fault)
         made.tend(fault.pause)
     return made.application.released()
+
+
+def _met(made: Stage, least: int, everywhere: bool) -> bool:
+    """Whether there were enough faults, and workers came to all points if that is asked for."""
+    return made.faults.total() >= least and (not everywhere or _reached(made) == set(FAULT_POINTS))
+
+
+def _reached(made: Stage) -> frozenset[str]:
+    return frozenset[str]().union(*(worker.reached for worker in made.workers))
 
 
 def _rest(made: Stage) -> None:
@@ -160,7 +175,7 @@ def _verdict(made: Stage, violations: list[str], seed: int, seconds: float, mean
         seconds=seconds,
         faults=made.faults,
         missed=made.missed.total(),
-        reached=frozenset[str]().union(*(worker.reached for worker in made.workers)),
+        reached=_reached(made),
         timestamps=timestamps,
         readings=readings.readings,
         meanwhile=meanwhile,

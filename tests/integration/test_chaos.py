@@ -22,7 +22,7 @@ CLUSTER_SECONDS = 30
 @pytest.mark.skipif(bool(missing_tools()), reason="; ".join(missing_tools()))
 def test_a_minute_of_chaos_breaks_no_promise(tmp_path: Path) -> None:
     # It kills brokers, so it has one of its own whatever KAFKA says.
-    result = run(tmp_path, SEED, SECONDS, least=FAULTS)
+    result = run(tmp_path, SEED, SECONDS, least=FAULTS, everywhere=True)
     print(result)
     assert result.violations == []
     assert result.reached == set(FAULT_POINTS)

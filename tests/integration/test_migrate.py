@@ -83,7 +83,7 @@ def test_a_stream_goes_on_under_other_terms_and_the_audit_follows(application: A
         assert "mechanism.epsilon 2, was 1" in dry.output
         assert "counts.contributions 2, was 1" in dry.output
         assert "counts.per_column 1\n" in dry.output
-        assert "windows of 4 timestamps across the change stay within epsilon 2" in dry.output
+        assert "windows of 4 timestamps across the change cost at most epsilon 2" in dry.output
         assert "nothing was written" in dry.output
         assert "eventveil migrate" in refusals(application.path)[0]
 
@@ -96,8 +96,8 @@ def test_a_stream_goes_on_under_other_terms_and_the_audit_follows(application: A
         pure = edit(application, "mechanism", noise="gaussian", delta="0.000001")
         done = migrate_between_timestamps(application, pure)
         assert done.exit_code == 0, done.output
-        assert "mechanism.noise gaussian" in done.output
-        assert "stay within epsilon 2 and delta 1e-06: what they cannot pay is repeated" in done.output
+        assert "mechanism.noise 'gaussian'" in done.output
+        assert "cost at most epsilon 2 and delta 1e-06: a release that would cost more repeats" in done.output
         run(application, 5)
     records = [json.loads(one) for values in application.releases().values() for one in values]
     timestamps = [record["timestamp"] for record in records]

@@ -62,8 +62,8 @@ REMEDIES: Mapping[Reason, Remedy] = {
     ),
     Reason.BEFORE_START: Remedy(
         ("timeline.start",),
-        "nothing: it is from before the stream began; a new stream may begin earlier, unless its append_time"
-        " is boundary",
+        "do nothing: the event is older than the stream. A new stream can begin earlier, unless its"
+        " append_time is boundary",
     ),
     Reason.TOO_FAR_AHEAD: Remedy(("timeline.max_ahead",), "correct the producer's clock, or raise max_ahead"),
     Reason.LATE: Remedy(("timeline.lateness",), "raise lateness: releases wait for it"),

@@ -18,7 +18,7 @@ WORDS: Mapping[str, str] = {
     "fnv1a": "Sarama's default, and librdkafka's fnv1a",
     "random": "no hash: the same one is in several partitions",
     "unknown": "an unknown hash: nearly every one is in a single partition",
-    "rare": "not to be told: hardly any one occurs twice here",
+    "rare": "it cannot be told, because hardly any of them occurs twice here",
     "any": "one partition, where every partitioner is right",
     "none": "there is no key",
 }

@@ -28,8 +28,8 @@ def one_user(source: Source) -> str:
     told = f"All events with one value of {place} ({kind} are one user; {several}"
     if source.user_type == "either":
         told += (
-            " The number 7 and the text 7 are one value; if they are two persons, each of them is protected"
-            " by twice the epsilon only."
+            " The number 7 and the text 7 are one value. If they are two persons, epsilon is twice as large"
+            " for each of them."
         )
     return told
 

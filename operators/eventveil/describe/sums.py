@@ -263,7 +263,7 @@ def describe_total(total: PopulationCost, beside: Sequence[Unbounded] = ()) -> t
     """A sum over streams in plain words, and what is ``beside`` it for the same users."""
     span = duration_words(total.span)
     lines = [
-        f"{cost.stream}: any {span} meet at most {count(cost.timestamps, 'timestamp')}, "
+        f"{cost.stream}: over any {span} at most {count(cost.timestamps, 'timestamp')}, "
         f"{count(cost.windows, PERIOD[cost.level])}, epsilon {number(cost.epsilon)}{_delta_of(cost)}"
         for cost in total.costs
     ]

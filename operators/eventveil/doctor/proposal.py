@@ -35,8 +35,8 @@ _FEW = 0.01
 _SHORT_OUTAGE = 24 * 60 * _MINUTE
 #: A value is never proposed: it would come from raw data, and a topology is public.
 UNWATCHED = (
-    "so nothing will say if much does not count: write about how many events count in a timestamp, from"
-    " public knowledge or from earlier releases, not from what is told here"
+    "so nothing reports it when most events stop counting. Set it to roughly how many events count in a"
+    " timestamp, from public knowledge or from earlier releases, not from this report"
 )
 _USER_IS_PROTECTED = (
     "Whom epsilon protects is the user: make sure that it is the person, and no session, order or thing."

@@ -326,7 +326,7 @@ def _keys(keys: Keys, stream: Any) -> Iterator[str]:
         user, key = keys.differing
         yield f"    for example, {what} {shown_value(user)} has the key {shown_value(key)}"
     if keys.equal < keys.readable:
-        yield f"    {what}s are placed by {_name(users, stream)} ({_fits(users)})"
+        yield f"    partitioner by which {what}s are placed: {_name(users, stream)} ({_fits(users)})"
     several = f"{users.scattered} of them{_share(users.scattered, users.keys)} in several partitions"
     yield f"  {what}s: {users.keys}, {several}"
 

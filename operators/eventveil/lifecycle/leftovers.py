@@ -222,7 +222,8 @@ def _check_start(topology: Topology, name: str, end: int) -> None:
         start = stream.timeline.start
         if stream.name == name and start is not None and start < end:
             what = f"timeline.start is {format_rfc3339(start)}, before what it has released"
-            remedy = f"Let it begin at {format_rfc3339(end)} or later; released again, epsilons add up"
+            begin = f"Let it begin at {format_rfc3339(end)} or later"
+            remedy = f"{begin}: what is released again costs its epsilon again"
             raise StateRefused(f"stream {name}", what, remedy)
 
 

@@ -24,7 +24,7 @@ LATE_SECONDS = 60
 WORDS: Mapping[State, str] = {
     "counting": "events count",
     "much-less": "less than half of counts.expected counts: run `eventveil doctor`",
-    "nothing": "nothing can be told from noise: run `eventveil doctor`",
+    "nothing": "no count stands out from noise: if counts are not as small as that, run `eventveil doctor`",
     "unknown": "too few releases to say whether events count",
 }
 

@@ -93,8 +93,8 @@ MIGRATE_LOST_VALUES = (
 )
 _TOPICS = ("source.partitions", "topic_id")
 _IF_RELEASED = (
-    "if it has released, epsilons add up (if no stream of the file has, `eventveil topics --delete` lets all"
-    " of them begin anew, which costs nothing)"
+    "if the stream has released anything, the epsilons of both add up. If no stream of the file has,"
+    " `eventveil topics --delete` lets all of them begin anew at no cost"
 )
 RENAME = f"Put it back, or give the stream a new name and a new sink; {_IF_RELEASED}"
 #: What a partition of a changelog is about no new stream changes.

@@ -120,7 +120,7 @@ def test_the_weakest_adjacency_is_the_one_that_the_sum_protects(
 def test_a_sum_in_words_has_its_parts_its_cap_and_its_adjacency(tmp_path: Path) -> None:
     topology = two(tmp_path)
     lines = describe_total(totals(topology.streams, topology.budget)[0])
-    assert lines[0] == "destinations: any 5 days meet at most 121 timestamps, 2 windows, epsilon 2"
+    assert lines[0] == "destinations: over any 5 days at most 121 timestamps, 2 windows, epsilon 2"
     assert lines[2] == "together at most epsilon 4 over any 5 days; within the cap of 5"
     assert lines[3] == "weakest adjacency: add-remove: what a user did instead costs at most epsilon 6"
 

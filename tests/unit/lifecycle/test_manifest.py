@@ -120,7 +120,7 @@ def test_a_changed_fact_names_itself_with_both_values_and_the_remedy(name: str) 
     # Partitions cannot be taken away again.
     assert refusal.remedy.startswith("Put it back, or ") != (name == "source.partitions")
     assert ("eventveil migrate" in refusal.remedy) == (name in SOUND)
-    assert ("epsilons add up" in refusal.remedy) == (name not in SOUND)
+    assert ("epsilons of both add up" in refusal.remedy) == (name not in SOUND)
 
 
 def test_of_settings_that_follow_from_another_the_one_that_was_changed_is_named() -> None:

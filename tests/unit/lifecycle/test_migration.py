@@ -537,7 +537,7 @@ def test_a_field_that_cannot_change_is_refused_by_name_with_reason_and_remedy(fi
         )
     why = REFUSED.get(field, "it is not known what it would change")
     assert refusal.value.what == refused_change(field, why)
-    assert "epsilons add up" in refusal.value.remedy
+    assert "epsilons of both add up" in refusal.value.remedy
 
 
 def test_where_columns_are_found_only_where_counts_come_from_and_go_to_may_change() -> None:

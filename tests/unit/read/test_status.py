@@ -105,7 +105,7 @@ def test_a_stream_whose_releases_have_stopped_is_late_after_a_minute() -> None:
 
 def test_a_stream_in_which_nothing_counts() -> None:
     assert seen(5, count=1).state == "nothing"
-    assert "nothing can be told from noise" in "\n".join(lines(seen(5, count=1)))
+    assert "no count stands out from noise" in "\n".join(lines(seen(5, count=1)))
 
 
 def test_a_stream_without_releases() -> None:

@@ -148,7 +148,7 @@ def test_check_says_in_words_what_is_protected_and_what_is_not(tmp_path: Path) -
     # What nothing bounds is in no sum.
     sums = result.stdout[result.stdout.index("Sum over the streams") :]
     assert "stays:" not in sums
-    assert "destinations: any" in sums
+    assert "destinations: over any" in sums
 
 
 @pytest.mark.parametrize(
