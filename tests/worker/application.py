@@ -367,11 +367,17 @@ class Traffic:
         )
         while not self._stop.is_set():
             key, value = self._record()
-            producer.produce(self._topic, value=value, key=key, timestamp=self._timestamp())
+            producer.produce(
+                self._topic, value=value, key=key, partition=self._partition(), timestamp=self._timestamp()
+            )
             self.produced += 1
             producer.poll(0)
             time.sleep(self._pause)
         assert producer.flush(30) == 0
+
+    def _partition(self) -> int:
+        """Where the next record goes; -1: where the client's partitioner puts its key."""
+        return -1
 
     def _timestamp(self) -> int:
         """What the producer says of the time of its next record; 0: the client puts in its clock's."""
@@ -421,6 +427,13 @@ class ScatteredTraffic(Traffic):
     def _record(self) -> tuple[bytes, bytes | None]:
         _, value = super()._record()
         return b"session %d" % self._random.randrange(1000), value
+
+
+class SprayedTraffic(Traffic):
+    """Events keyed by their users, which producers write to any partition, whatever the key."""
+
+    def _partition(self) -> int:
+        return self._random.randrange(self._application.partitions)
 
 
 class TimedTraffic(Traffic):

@@ -247,7 +247,7 @@ def _instead(seen: Diagnosis, name: str, pointer: str, missing: int) -> tuple[st
     user = found[0] if name == "user" and found else None
     if name == "time" and single and not found and _own_times(seen) >= missing:
         return fields.TIME, f"{missing} records have nothing at {pointer}, nor a time elsewhere"
-    if len(found) != 1 or not isinstance(seen.stream, Stream):
+    if len(found) != 1 or found == [pointer] or not isinstance(seen.stream, Stream):
         return None
     if not is_of_many(seen.sample, seen.stream.source, found[0], user):
         return None

@@ -35,11 +35,6 @@ def _check_user(source: Section, problems: Problems) -> None:
             f"{source.name('user_type')}: {text} can only hold text; use string, or either if numbers and the"
             " same digits as text are one user",
         )
-    if source.get("repartition") == "true" and listed == (fields.KEY,):
-        problems.add(
-            source.at("repartition"),
-            f"{source.name('repartition')}: the records are keyed by the user already; remove it",
-        )
 
 
 def _check_time(source: Section, problems: Problems) -> None:

@@ -532,7 +532,10 @@ def test_the_report_as_json_has_what_the_lines_have() -> None:
 def test_that_no_number_is_expected_is_told_and_none_is_taken_from_the_data() -> None:
     made = report(sample("crc32"))
     told, text = "\n".join(made.lines()), commented(made.proposal)
-    assert "shop.yaml:15:5: counts.expected is not set, so nothing reports it when most events stop counting" in told
+    assert (
+        "shop.yaml:15:5: counts.expected is not set, so nothing reports it when most events stop counting"
+        in told
+    )
     assert "# streams.views.counts.expected is not set, so nothing reports it when most" in text
     assert "counts.expected" not in settings(made.proposal)
     assert made.fields()["streams"][0]["expected"] is None
@@ -814,3 +817,10 @@ def test_a_field_that_a_filter_wants_not_to_be_there_and_never_is_is_told() -> N
         "source.filter.$headers/bots: $headers/bots is in none of 600 records, so no event is left out by it"
         " here; similar ones that are there: $headers/bot. Correct it, unless it is rare"
     ) in told
+
+
+@pytest.mark.parametrize("partitioner", ["fnv1a", "random"])
+def test_users_that_are_keys_which_no_partitioner_explains_are_to_be_re_keyed(partitioner: str) -> None:
+    made = report(sample(partitioner), FILE.replace("user: /customer", "user: $key"))
+    assert settings(made.proposal) == {"source.repartition": "true", "source.partitioner": None}
+    assert counting(made.after["views"]) == 600

@@ -44,7 +44,6 @@ IN_BASE = [
     ("field of a list that is none", "/tailnum", "[/a, b]", "10:18", "found 'b', expected a JSON pointer that starts with /"),
     ("integers in a header", "/tailnum", "$headers/u\n      user_type: integer", "11:18", "$headers/u can only hold text; use string, or either"),
     ("user type misspelt", "/tailnum", "/u\n      user_type: int", "11:18", "expected one of string, integer, either"),
-    ("repartition of what is keyed by the user", "/tailnum", "$key\n      repartition: true", "11:20", "the records are keyed by the user already; remove it"),
     ("record's time before another", "/time\n", "[$time, /time]\n", "12:13", "every record has $time, so what follows is never looked at; put it last"),
     ("unit of time misspelt", "/time\n", "/time\n      time_unit: sec\n", "13:18", "expected one of ms, s, us, ns"),
     ("zone that nobody knows", "/time\n", "/time\n      time_zone: Europe/Bonn\n", "13:18", "found 'Europe/Bonn', expected a time zone such as Europe/Berlin or UTC, which this system knows"),
