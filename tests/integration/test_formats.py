@@ -181,7 +181,7 @@ def check_readers(bootstrap: str, path: Path, loaded: Topology, url: str, at: in
     table = path.with_suffix(".csv")
     for arguments in (
         ["ledger", str(path)],
-        ["tail", str(path), "avro", "--last", "1", "--count", "1", "--json"],
+        ["tail", str(path), "--stream", "avro", "--last", "1", "--count", "1", "--json"],
         ["export", str(path), "--stream", "avro", "--output", str(table)],
         ["topics", str(path)],
     ):

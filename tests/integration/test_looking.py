@@ -86,7 +86,9 @@ def test_status_and_tail_read_what_is_public(application: Application, kafka: st
 
     answers: list[tuple[int, str]] = []
     follower = threading.Thread(
-        target=lambda: answers.append(run("tail", path, "places", "--last", "1", "--count", "4", "--json")),
+        target=lambda: answers.append(
+            run("tail", path, "--stream", "places", "--last", "1", "--count", "4", "--json")
+        ),
         daemon=True,
     )
     follower.start()

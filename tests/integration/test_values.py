@@ -136,7 +136,7 @@ def looked_at_by_commands(application: Values, counts: dict[int, int]) -> None:
     last = json.loads(application.readings("tops", 0)[-1])
     assert [one["position"] for one in told["tops"]] == [counts[0] - 1, counts[1] - 1]
     assert told["tops"][0]["value"] == last["reading"] / 2
-    arguments = ["tail", path, "tops", "--last", "3", "--count", "6"]
+    arguments = ["tail", path, "--stream", "tops", "--last", "3", "--count", "6"]
     lines = CliRunner().invoke(main, arguments, catch_exceptions=False).stdout.splitlines()
     places = [(one, counts[one] - at) for one in range(PARTITIONS) for at in (3, 2, 1)]
     assert [line.partition(":")[0] for line in lines] == [

@@ -63,7 +63,27 @@ class Findings:
     @property
     def best(self) -> Candidate:
         """The choice to recommend."""
-        return _order(self.scores, [one for one in self.scores if self.scores[one].runs >= RUNS])[0]
+        return self.in_order([one for one in self.scores if self.scores[one].runs >= RUNS])[0]
+
+    def in_order(self, choices: Sequence[Candidate]) -> list[Candidate]:
+        """The best first; of those alike, the one as it is, without delta, with the kind to try first.
+
+        At a window of one that is Uniform: nothing is saved for later timestamps, and its error is known.
+        """
+        scores, plain = self.scores, WINDOWED.index("uniform")
+        ordered = sorted(choices, key=lambda one: scores[one].pooled)
+        if not ordered:
+            return []
+
+        def rank(one: Candidate) -> tuple[bool, bool, int, bool, float]:
+            place = WINDOWED.index(one.kind)
+            if one.window(self.question) == 1 and place == plain:
+                place = -1
+            return one.rolled, one.normal, place, one.clipped, scores[one].pooled
+
+        limit = scores[ordered[0]].pooled * (1 + _ALIKE)
+        first = min((one for one in ordered if scores[one].pooled <= limit), key=rank)
+        return [first, *(one for one in ordered if one != first)]
 
     def labels(self, choice: Candidate) -> tuple[str, ...]:
         """The columns of a choice."""
@@ -158,14 +178,14 @@ class _Searching:
             for choice in _with_and_without_minimum(replace(best, kind=kind))
         ]
         yield from self._try(second, 2)
-        yield from self._try(_order(findings.scores, second)[:_FINALISTS], RUNS)
+        yield from self._try(findings.in_order(second)[:_FINALISTS], RUNS)
         if question.rollable and self._roll_up():
             yield from self._try_rolled(first)
 
     def _try_rolled(self, first: Sequence[Candidate]) -> Iterator[None]:
         """As the passes before: larger columns may want other intervals and bounds."""
         scores = self.findings.scores
-        final = {one.kind: None for one in _order(scores, list(scores)) if scores[one].runs >= RUNS}
+        final = {one.kind: None for one in self.findings.in_order(list(scores)) if scores[one].runs >= RUNS}
         columns = len(self.findings.labels(replace(first[0], rolled=True)))
         rolled = [
             replace(one, rolled=True)
@@ -173,7 +193,7 @@ class _Searching:
             if one.per_column in per_column(one.bound, columns, normal=one.normal)
         ]
         yield from self._try(rolled, 1)
-        places = _order(scores, rolled)[:_FINALISTS]
+        places = self.findings.in_order(rolled)[:_FINALISTS]
         tried = [
             choice
             for one in places
@@ -182,10 +202,10 @@ class _Searching:
             for choice in _with_and_without_minimum(replace(one, kind=kind))
         ]
         yield from self._try(tried, 2)
-        yield from self._try(_order(scores, tried)[:_FINALISTS], RUNS)
+        yield from self._try(self.findings.in_order(tried)[:_FINALISTS], RUNS)
 
     def _best(self, choices: Sequence[Candidate]) -> list[Candidate]:
-        return _order(self.findings.scores, choices)[:_BOUNDS]
+        return self.findings.in_order(choices)[:_BOUNDS]
 
     def _bounds(self, interval: int) -> Sequence[int]:
         question, tally = self.findings.question, self.findings.tally
@@ -233,17 +253,3 @@ class _Searching:
 
 def _with_and_without_minimum(choice: Candidate) -> list[Candidate]:
     return [choice, replace(choice, clipped=True)] if can_be_negative(choice.kind) else [choice]
-
-
-def _order(scores: dict[Candidate, Score], choices: Sequence[Candidate]) -> list[Candidate]:
-    """The best first; of those alike, the one as it is, without delta, with the kind to try first."""
-    ordered = sorted(choices, key=lambda one: scores[one].pooled)
-    if not ordered:
-        return []
-    limit = scores[ordered[0]].pooled * (1 + _ALIKE)
-    alike = [one for one in ordered if scores[one].pooled <= limit]
-    first = min(
-        alike,
-        key=lambda one: (one.rolled, one.normal, WINDOWED.index(one.kind), one.clipped, scores[one].pooled),
-    )
-    return [first, *(one for one in ordered if one != first)]

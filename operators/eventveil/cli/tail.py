@@ -24,7 +24,7 @@ from eventveil.read.sources import stream_of
 
 @click.command()
 @click.argument("topology")
-@click.argument("stream", required=False)
+@click.option("--stream", help="Print this stream only.")
 @click.option(
     "--last", type=click.IntRange(0, 10_000), default=1, show_default=True,
     help="Begin with this many existing releases of each stream.",
@@ -42,7 +42,7 @@ from eventveil.read.sources import stream_of
 def tail(
     topology: str, stream: str | None, last: int, count: int | None, shown: int, level: float, as_json: bool
 ) -> None:
-    """Print the releases of TOPOLOGY, or of one STREAM of it, as they come, until interrupted.
+    """Print the releases of TOPOLOGY as they come, until interrupted.
 
     Every count comes with an interval. Of a stream of values the readings are printed, --last of each
     partition. Only public data is read: committed releases in the sinks.

@@ -22,7 +22,7 @@ from eventveil.advise.choices import (
 from eventveil.advise.generating import HOUR, Events, Traffic, draw, labels
 from eventveil.advise.planning import plan_of
 from eventveil.advise.report import best_errors, impossible, recommendation, rows, table
-from eventveil.advise.scoring import pooled, score, sizes, within
+from eventveil.advise.scoring import Score, pooled, score, sizes, within
 from eventveil.advise.searching import OTHER, RUNS, Findings, search
 from eventveil.advise.tally import Tally
 from eventveil.advise.trials import Processes, alone, perform
@@ -69,6 +69,19 @@ def test_every_kind_with_windows_is_tried_at_every_interval(findings: Findings) 
     }
     assert {one.bound for one in findings.scores if one.interval == DAY} >= {1, 2, 4, 8}
     assert findings.scores[findings.best].runs >= RUNS
+
+
+def test_of_choices_that_do_alike_the_one_with_a_known_error_is_taken_at_a_window_of_one() -> None:
+    def best(interval: int, **errors: float) -> str:
+        scores = {
+            Candidate(interval, 1, kind): Score(np.zeros(1), np.zeros(1), error, RUNS)
+            for kind, error in errors.items()
+        }
+        return Findings(QUESTION, tally(), scores=scores).best.kind
+
+    assert best(DAY, seasonal=1.0, uniform=1.02, paced=1.01) == "uniform"
+    assert best(DAY, seasonal=1.0, uniform=1.04, paced=0.99) == "seasonal"
+    assert best(HOUR, seasonal=1.02, uniform=1.0, paced=1.01) == "seasonal"
 
 
 @pytest.mark.parametrize("kind", WINDOWED)
