@@ -83,8 +83,8 @@ def of_topology(path: str, source: str | None, only: str | None) -> AdviceSubjec
         topic = source.removeprefix(_TOPIC)
         streams = [one for one in streams if topic in {one.source.topic, one.source.topic_of_events}]
     if len(streams) != 1:
-        names = ", ".join(one.name for one in every) or "which there are none"
-        raise click.UsageError(f"--stream and --input should name one stream of counts, of {names}")
+        names = ", ".join(one.name for one in every) or "there is none"
+        raise click.UsageError(f"name one stream of counts, by --stream or by the topic of --input: {names}")
     return AdviceSubject(topology.name, streams[0], lambda: _open(topology, streams[0], source), path)
 
 
