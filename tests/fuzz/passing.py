@@ -12,6 +12,7 @@ from unittest.mock import patch
 import numpy as np
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from eventveil.decoding.places import Envelope
 from eventveil.kafka import outgoing
 from eventveil.kafka.outgoing import Part, Producer, batches, by_partition
 from eventveil.model.errors import StateRefused
@@ -36,6 +37,7 @@ SOURCES = tuple(
         {"user": '["/user","/id"]'},
         {"user": "$key"},
         {"user": '["$headers/who","/user"]'},
+        {"user": '["$headers/who","$key"]'},
     )
 )
 _NAMES = ("who", "trace", "é", "", "eventveil.key", "eventveil.headers/who", "eventveil.passed", "n\ufffdm")
@@ -63,6 +65,7 @@ def compare(seed: int) -> Counter[str]:
         assert [*Records(together)] == alone
         found = Counter(records=len(alone), alone=sum(isinstance(one, Outgoing) for one in together))
         _compare_written(together, alone)
+        _compare_users(passing, chunk, alone)
         for one in {record.partition for record in alone}:
             _compare_read([record for record in alone if record.partition == one])
     _compare_read([replace_headers(record, chance) for record in alone])
@@ -74,9 +77,14 @@ def random_chunk(chance: Random) -> tuple[Chunk, Any]:
     number = chance.choice((1, 9, 10, 30, 100))
     values = similar(chance, number) if chance.random() < 0.9 else [None] * number
     keys = [chance.choice((None, b"", b"7", b"session-1", b"k" * 200)) for _ in range(number)]
-    names = chance.choice(((), ("trace",), _NAMES))
+    names = chance.choice(((), ("trace",), ("who",), _NAMES))
     every = [
-        [(name, chance.choice((b"", b"7", b"someone", b"v" * 90))) for name in names if chance.random() < 0.5]
+        [
+            (name, chance.choice((b"", b"7", b"someone", b"v" * 90, None, None)))
+            for name in chance.choices(names, k=chance.randrange(3 * len(names)))
+        ]
+        if names
+        else []
         for _ in range(number)
     ]
     offsets = sorted(chance.sample(range(10**6), number))
@@ -100,6 +108,19 @@ def fetched(records: Sequence[tuple[bytes | None, bytes | None, Headers]]) -> An
         builder.append(offset, 0, key, value, list(headers))
     data = bytes(builder.build())[_HEADER:].replace(_NAMES[-1].encode(), _NOT_UTF8)
     return read([Body(data, len(records), 0)])
+
+
+def _compare_users(passing: Passing, chunk: Chunk, alone: Sequence[Outgoing]) -> None:
+    """Who counts a re-keyed record finds the user in it by whom it was placed, or cannot read it."""
+    number = len(alone)
+    rekeyed = Chunk("re-keyed", 0, 0, 0, [*range(number)], [0] * number, [None] * number,
+                    [one.value for one in alone], number, [one.headers for one in alone])  # fmt: skip
+    again, _, _ = read_passed_on(replace(rekeyed, schemas=chunk.schemas))
+    for row, record in enumerate(alone):
+        if record.value is not None and len(record.value) <= passed_on.LARGEST_REKEYED:
+            headers = again.headers[row] if len(again.headers) else None
+            around = Envelope(again.keys[row], headers or (), 0, NO_OWN_TIME)
+            assert passing._user(again.values[row], around, again.schemas) == record.key
 
 
 def _compare_written(together: Sequence[Part], alone: Sequence[Outgoing]) -> None:

@@ -128,7 +128,7 @@ class PackedRecords(Columns):
             every = (tuple(filter(None, headers)) for headers in every)
         if self._carried:
             return (
-                (*headers, *((self._prefix + name, text) for name, text in more or () if text is not None))
+                (*headers, *((self._prefix + name, text) for name, text in more or ()))
                 for headers, more in zip(every, self._carried, strict=True)
             )
         return every

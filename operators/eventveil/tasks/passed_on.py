@@ -1,8 +1,9 @@
 """Re-keyed events as they stand in their topic: how they are written and read, a chunk at once.
 
 Each record travels whole, with its place and append time in headers; the key that it had and its own headers
-are among them, under names that no producer chooses. Records without a user travel too: the streams say what
-is wrong with them. Marks say up to which append time all events of a partition have been passed on.
+are among them, under names that no producer chooses. A header that is null travels too: it hides an earlier
+one of its name, and without it the record would have another user. So do records without a user: the streams
+say what is wrong with them. Marks say up to which append time all events of a partition have been passed on.
 """
 
 from __future__ import annotations
@@ -183,13 +184,14 @@ class Passing:
 
     def _one(self, chunk: Chunk, row: int, append_time: int) -> Outgoing:
         envelope, value = self._envelope(chunk, row, append_time), chunk.values[row]
-        own = [(_OWN + name, header) for name, header in envelope.headers if header is not None]
-        if sum(len(name.encode()) + len(header) for name, header in own) > _LARGEST_HEADERS:
+        own = [(_OWN + name, header) for name, header in envelope.headers]
+        if sum(len(name.encode()) + len(header or b"") for name, header in own) > _LARGEST_HEADERS:
             own, value = [], None if value is None else _STAND_IN
         if value is not None and len(value) > LARGEST_REKEYED:
             value = _STAND_IN
         user, key = self._user(value, envelope, chunk.schemas), envelope.key
-        if sum(map(len, (value or b"", user or b"", key or b"", *(one for _, one in own)))) > LARGEST_REKEYED:
+        parts = value, user, key, *(one for _, one in own)
+        if sum(len(one or b"") for one in parts) > LARGEST_REKEYED:
             # Together they might not be writable, and the partition would be stuck behind one event.
             value, user, own = _STAND_IN, None, []
             key = key if len(key or b"") <= _LARGEST_HEADERS else None

@@ -42,7 +42,7 @@ impl Header<'_> {
     }
 }
 
-/// Headers that records had before, to be written behind a prefix. Those without a value are left out.
+/// Headers that records had before, to be written behind a prefix, null ones too.
 struct Carried<'a> {
     of: batches::Parts<'a>,
     records: Vec<usize>,
@@ -54,13 +54,11 @@ impl Carried<'_> {
     fn write(&self, row: usize, to: &mut Vec<u8>) -> usize {
         let mut count = 0;
         for (name, value) in self.of.headers(self.records[row]) {
-            if let Some(value) = value {
-                write_number((self.prefix.len() + name.len()) as i64, to);
-                to.extend_from_slice(self.prefix);
-                to.extend_from_slice(name.as_bytes());
-                write_text(Some(value), to);
-                count += 1;
-            }
+            write_number((self.prefix.len() + name.len()) as i64, to);
+            to.extend_from_slice(self.prefix);
+            to.extend_from_slice(name.as_bytes());
+            write_text(value, to);
+            count += 1;
         }
         count
     }

@@ -207,7 +207,10 @@ def test_fields_may_be_anywhere_and_of_other_types() -> None:
             "should be at most 0.0001, and far below one in the number of users",
         ),
         (("shop.jsonl", "--delta", "none"), "an exact number from 1e-30 to 1e-4,"),
-        (("shop.yaml", "--input", "shop.jsonl", "--stream", "other"), "one stream of counts, of views"),
+        (
+            ("shop.yaml", "--input", "shop.jsonl", "--stream", "other"),
+            "name one stream of counts, by --stream",
+        ),
         (("shop.jsonl", "--output", "shop.jsonl"), "shop.jsonl exists; --force replaces it"),
     ],
 )

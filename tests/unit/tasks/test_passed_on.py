@@ -51,6 +51,15 @@ def test_the_comparison_notices_columns_that_are_wrong(
             compare_many()
 
 
+def test_the_comparison_notices_a_reader_that_leaves_out_null_headers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = passed_on._own_headers
+    monkeypatch.setattr(passed_on, "_own_headers", lambda given: [one for one in whole(given) if one[1]])
+    with read_by("plain"), pytest.raises(AssertionError):
+        compare_many()
+
+
 def test_the_comparison_notices_a_reader_that_forgets_a_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = passed_on._from_kernel
     monkeypatch.setattr(passed_on, "_from_kernel", lambda *parts: (*whole(*parts)[:2], []))

@@ -89,12 +89,25 @@ def test_a_record_keeps_its_headers_under_names_that_no_producer_chooses() -> No
     written = [header for header in records[0].headers if header[0].startswith("eventveil.headers")]
     assert written == [
         ("eventveil.headers/env", b"live"), ("eventveil.headers/eventveil.passed", b"99"),
-        ("eventveil.headers/env", b"test"),
+        ("eventveil.headers/none", None), ("eventveil.headers/env", b"test"),
     ]  # fmt: skip
     read_back, _, _ = read_passed_on(
         replace(chunk([(LAST, record.value) for record in records]), headers=[one.headers for one in records])
     )
-    assert [*read_back.headers] == [[("env", b"live"), ("eventveil.passed", b"99"), ("env", b"test")], []]
+    assert [*read_back.headers] == [headers, []]
+
+
+def test_a_header_that_is_null_hides_an_earlier_one_after_re_keying_as_before() -> None:
+    """Else a record would go to the partition of one user, and count there as another."""
+    source = replace(VISITS.source, user='["$headers/user","$key"]')
+    one = Rekeyer(source, [VISITS.timeline], 2, START, CHANGELOG)
+    hidden = [("user", THERE.encode()), ("user", None)]
+    one.process(replace(chunk([(1000, b"{}")], key=HERE.encode()), headers=[hidden]))
+    (record,) = passed_on(one)
+    assert (record.partition, record.key) == (0, HERE.encode())
+    again, _, _ = read_passed_on(replace(chunk([(LAST, record.value)]), headers=[record.headers]))
+    assert [*again.headers] == [hidden]
+    assert again.keys == [HERE.encode()]
 
 
 def test_headers_that_are_too_long_to_travel_take_the_value_along() -> None:
