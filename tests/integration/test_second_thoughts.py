@@ -149,7 +149,7 @@ def test_nothing_is_deleted_under_a_worker(application: Application) -> None:
     finally:
         member.close()
     assert status == 1
-    assert "so a worker is running. Stop the workers; one that was killed" in told
+    assert "so a worker seems to be running. Stop the workers. A worker that was killed" in told
     assert names(application) == before
 
 

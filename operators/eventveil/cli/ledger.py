@@ -216,8 +216,8 @@ def _history(report: Report, sink: str) -> Iterator[str]:
         yield f"{before} before that checked too, by the epsilon of that time"
     for limit in change_limits(report.changes, report.first) if report.first else ():
         yield (
-            f"what was spent from timestamp {limit.start} on kept windows of {limit.window} "
-            f"across it within epsilon {number(limit.epsilon)}"
+            f"windows of {limit.window} timestamps across the change at timestamp {limit.start} cost at most"
+            f" epsilon {number(limit.epsilon)}"
             + ("" if limit.delta is None else f" and delta {float(limit.delta):.3g}")
         )
     if report.releases and report.matched_from is None:

@@ -41,6 +41,8 @@ from eventveil.tasks.values import READ
 _TOPIC = "topic:"
 #: From this many empty timestamps before the first event on, a replay says how to begin later.
 _MANY_EMPTY = 100
+#: One looks for the first event at one release in this many.
+_LOOK = 1000
 _MORE_MEMORY = (
     "Raise the limit; or replay fewer streams at a time (--stream), or a topic: of a file, every timestamp "
     "stays open to its end"
@@ -209,7 +211,7 @@ def _open_input(topology: Topology, source: str) -> Input:
     if source.startswith(_TOPIC):
         topic = source.removeprefix(_TOPIC)
         if not topic:
-            sources = ", ".join((*topology.sources, *topology.value_sources))
+            sources = ", ".join(topology.topics_of_events)
             raise click.UsageError(f"--input {source} lacks the name of the topic: {sources}")
         return open_topic(topology, topic)
     pointers = {stream.source.value for stream in topology.readings}
@@ -241,7 +243,9 @@ def _announce(running: Replay, given: Input, paths: Paths, *, start: int | None,
             beside = "" if delta is None else f" with delta {float(delta):.3g}"
             _announce_epsilon(stream.name, epsilon + beside, f"any {_covered(stream)}")
     if start is not None and any(kind_of(stream).raw_events for stream in running.streams):
-        _note("--from starts with a fresh budget: what adjacent ranges cost adds up in windows across both")
+        _note(
+            "--from starts with a fresh budget: epsilons of adjacent ranges add up in windows that span both"
+        )
     _announce_input([one.source.topic for one in running.streams], given, paths, "counts", seeded)
 
 
@@ -299,6 +303,7 @@ def _watched(running: Replay, given: Input, limit: MemoryLimit) -> Iterator[Call
     last, first = running.span.last, running.span.first
     expected = "" if last is None else f" of {sum(max(0, last[name] - first[name] + 1) for name in first):,}"
     released = 0
+    silent = list(running.streams)
     unit = "bytes" if given.topic is None else "offsets"
     with progress(f"reading ({unit})", lambda: f"{released:,}{expected} released") as told:
 
@@ -308,11 +313,27 @@ def _watched(running: Replay, given: Input, limit: MemoryLimit) -> Iterator[Call
 
         def advance() -> None:
             nonlocal released
+            if released % _LOOK == 0:
+                silent[:] = [one for one in silent if not _tell_empty(running, one)]
             released += 1
             told(given.done, given.total or 0)
 
         running.on_chunk = check
         yield advance
+
+
+def _tell_empty(running: Replay, stream: Stream) -> bool:
+    """Say, as soon as it is known, that many timestamps are released before the first event."""
+    first = running.first_counted[stream.name]
+    empty = first - running.span.first[stream.name]
+    if empty >= _MANY_EMPTY:
+        begins = format_rfc3339(start_of(stream.timeline, first))
+        _note(
+            f"raw data, not to be published: the first event of {stream.name} is in the timestamp that begins"
+            f" at {begins}; the {empty:,} timestamps before it are released too, unless --from leaves them"
+            " out"
+        )
+    return first > 0
 
 
 def _by_count(outcomes: Counter[str]) -> list[tuple[str, int]]:
@@ -329,24 +350,19 @@ def _conclude(
         counts = ", ".join(f"{count} {outcome}" for outcome, count in _by_count(told)) or "no event"
         if last == 0:
             _note(f"warning: no event was counted for {stream.name}; raw data, not to be published: {counts}")
+            if given.topic is not None and outcomes:
+                _note("`eventveil doctor` says what to change in the file")
             if outcomes[Reason.BEFORE_ORIGIN] or outcomes[Reason.BEFORE_START]:
                 _note("times that are numbers are epoch milliseconds: in seconds they would lie in 1970")
         elif data_decided:
             ends = format_rfc3339(start_of(stream.timeline, last + 1))
-            _note(f"the raw data decided the length: {stream.name} ends with timestamp {last}, at {ends}")
+            _note(f"the raw data decided the end: {stream.name} ends with timestamp {last}, at {ends}")
             if given.topic is not None and start_of(stream.timeline, last + 1) > running_since:
                 before = format_rfc3339(start_of(stream.timeline, last))
                 _note(
                     f"warning: timestamp {last} was not over when the topic was read, so its truth lacks"
                     f" events; --to {before} leaves it out"
                 )
-        first = running.first_counted[stream.name]
-        if (empty := first - running.span.first[stream.name]) >= _MANY_EMPTY:
-            begins = format_rfc3339(start_of(stream.timeline, first))
-            _note(
-                f"raw data, not to be published: {empty} timestamps of {stream.name} before its first event, "
-                f"at {begins}, were released too; --from TIME begins later"
-            )
         for sentence in _searched(running, stream):
             _note(sentence)
         if show_drops:

@@ -63,9 +63,9 @@ def explained(found: Written, stated: str) -> str:
     if name in PARTITIONERS:
         how = f"users are where {name} puts them ({WORDS[name]}); the file says {stated}"
         return f"{how}. Name it as the partitioner"
-    how = "no partitioner of a topology puts users where they are"
+    how = "users are in partitions that no partitioner of a topology explains"
     if name != "rare":
-        how = f"{how} ({WORDS[name]})"
+        how = f"{how} ({name}: {WORDS[name]})"
     return f"{how}. Set repartition: true, or key by the user with murmur2 or crc32"
 
 

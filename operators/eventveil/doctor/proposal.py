@@ -366,7 +366,7 @@ def _partitioner(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
         yield "source.partitioner", name, f"users are where {name} puts them, {WORDS[name]}"
         return
     yield "source.repartition", "true", f"users are in partitions by {why_not_served(seen)}"
-    yield "source.partitioner", None, "without effect with repartition: true"
+    yield "source.partitioner", None, "it has no effect with repartition: true"
 
 
 def why_not_served(seen: Diagnosis) -> str:

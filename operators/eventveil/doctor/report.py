@@ -81,7 +81,7 @@ class DoctorReport:
         for reason, number in verdicts.reasons.items():
             yield from self._reason(seen, reason, number, verdicts)
         if hidden := _hidden(seen):
-            yield "  also, if the broker had stamped them:"
+            yield "  other problems, if the broker had stamped the records:"
             for reason, number in hidden.items():
                 yield from self._reason(seen, reason, number, seen.stamped)
         if seen.keys is not None:
@@ -103,9 +103,9 @@ class DoctorReport:
             yield f"  {at}: source.user: {what}"
         elif seen.users_hardly_come_again:
             yield (
-                f"  {at}: source.user: most users occur once here, as event ids do: with such an id"
-                f" epsilon would protect events, not persons; {_more_records(seen.sample)}see that it names"
-                " people"
+                f"  {at}: source.user: most users occur once here, as event ids do. With such an id"
+                f" epsilon would protect events, not persons: {_more_records(seen.sample)}make sure that the"
+                " field names people"
             )
 
         for field, similar in seen.never_there.items():

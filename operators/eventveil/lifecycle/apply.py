@@ -438,8 +438,8 @@ def check_stopped(topology: Topology, cluster: Cluster) -> None:
     if members:
         raise StateRefused(
             f"consumer group {topology.name}",
-            f"it has {members} member{'s' * (members > 1)}, so a worker is running",
-            "Stop the workers; one that was killed is a member until its session times out",
+            f"it has {members} member{'s' * (members > 1)}, so a worker seems to be running",
+            "Stop the workers. A worker that was killed stays a member until its session times out",
         )
 
 

@@ -70,7 +70,9 @@ def _wanted(topology: Topology, live: Mapping[str, Topic]) -> Iterator[_Genesis]
     for plan in plan_streams(topology):
         for place, log in plan.places(topology, sizes(topology.sources)).items():
             fields = plan.manifest_fields(topology, live, place)
-            told = partial(remedy, rekeyed=plan.stream.source.raw is not None)
+            events = plan.stream.source
+            by_boundary = events.append_time == "boundary"
+            told = partial(remedy, rekeyed=events.raw is not None, by_boundary=by_boundary)
             yield _Genesis(plan.name, place, log, fields, told)
     for reading in plan_readings(topology):
         source, sink = live[reading.stream.source.topic], live[reading.stream.sink]

@@ -91,7 +91,11 @@ class ManifestRecord(Durable, frozen=True):
 
         ``remedy`` says what to do about a field that changed.
         """
-        told = remedy or partial(changes.remedy, rekeyed=self.fields.get("source.repartition") is not None)
+        told = remedy or partial(
+            changes.remedy,
+            rekeyed=self.fields.get("source.repartition") is not None,
+            by_boundary=self.fields.get("source.append_time") == "boundary",
+        )
         changed = {name for name in {*self.fields, *fields} if self.fields.get(name) != fields.get(name)}
         if "source.partitions" in changed:
             # It is told only where it is another number, so it follows.

@@ -524,6 +524,12 @@ class Topology:
         return tuple(dict.fromkeys(stream.source.topic for stream in self.streams))
 
     @property
+    def topics_of_events(self) -> tuple[str, ...]:
+        """The topics that producers write to, of values too, each once, in the order of the file."""
+        counted = (stream.source.topic_of_events for stream in self.streams)
+        return tuple(dict.fromkeys((*counted, *self.value_sources)))
+
+    @property
     def by_schema(self) -> frozenset[str]:
         """The topics whose values name the schemas that they can be read by, re-keyed ones included."""
         named = {one.source.topic for one in self.all_streams if one.source.format in BY_SCHEMA}

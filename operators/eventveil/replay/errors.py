@@ -89,8 +89,8 @@ class StreamErrors:
         absolute, truth = int(self._absolute[chosen].sum()), int(self._truth[chosen].sum())
         cells = len(chosen) * self.timestamps
         return (
-            f"at {count(self.timestamps, 'timestamp')}, a count is off by {absolute / cells:.4g} on"
-            f" average where the truth is {truth / cells:.4g}{_percent(absolute, truth)}"
+            f"at {count(self.timestamps, 'timestamp')}, a count is off by {absolute / cells:.4g}"
+            f"{_percent(absolute, truth)} on average; the true mean is {truth / cells:.4g}"
         )
 
 

@@ -78,7 +78,7 @@ def select_streams(topology: Topology, topic: str | None, only: Collection[str] 
             raise ValueError(f"there is no stream {name}, only {', '.join(sorted(known))}")
     if topic is not None and topic not in topology.sources:
         raise ValueError(
-            f"no stream reads topic {topic}, only {', '.join((*topology.sources, *topology.value_sources))}"
+            f"no stream reads topic {topic}; those of the file are {', '.join(topology.topics_of_events)}"
         )
     wanted = [stream for stream in topology.streams if not only or stream.name in only]
     for stream in wanted:

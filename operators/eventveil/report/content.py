@@ -82,9 +82,9 @@ def _verdict(audit: AuditFacts | None) -> tuple[State, str]:
             " not hold for what was released."
         )
     if not any(one.entries for one in audit.life):
-        return "clean", "Audited, nothing violated: nothing has been released yet."
+        return "clean", "Audited, no violations: nothing has been released yet."
     return "clean", (
-        "Audited, nothing violated: each release was charged, within epsilon, and none is there twice."
+        "Audited, no violations: each release was charged, within epsilon, and none was published twice."
     )
 
 

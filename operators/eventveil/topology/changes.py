@@ -67,12 +67,12 @@ REFUSED = {
     "fingerprint.version": "another version of Eventveil wrote the state",
 }
 
-_BOUNDARIES = (
-    "boundaries that were captured under the old rule would be read under the new one; write the old value"
-    " into the file, which costs nothing (max_ahead was once 7d by default, and is 3d)"
-)
+_BOUNDARIES = "boundaries that were captured under the old rule would be read under the new one"
 #: With ``append_time: boundary`` these cannot change either.
-REFUSED_BY_BOUNDARY = {"timeline.lateness": _BOUNDARIES, "timeline.max_ahead": _BOUNDARIES}
+REFUSED_BY_BOUNDARY = {
+    "timeline.lateness": _BOUNDARIES,
+    "timeline.max_ahead": f"{_BOUNDARIES} (its default was once 7d, and is 3d)",
+}
 _NOISE = "mechanism.noise"
 #: From Gaussian noise to Laplace noise this cannot change either.
 REFUSED_TO_PURE = {
@@ -153,12 +153,17 @@ def lost(role: str) -> str:
     return f"Records are lost. Lengthen the retention. {_CHANGED_TOPICS[role]}"
 
 
-def remedy(field: str, *, rekeyed: bool = False) -> str:
-    """What to do about a field that changed, of a stream whose events may be ``rekeyed``."""
+def remedy(field: str, *, rekeyed: bool = False, by_boundary: bool = False) -> str:
+    """What to do about a field that changed, of a stream whose events may be ``rekeyed``.
+
+    ``by_boundary``: boundaries tell what is late in it.
+    """
     if field == "sink.topic_id":
         return f"The topic was deleted and created again. {MIGRATE_SINK}"
     if field in _TOPICS:
         return MIGRATE_TOPICS
+    if by_boundary and field in REFUSED_BY_BOUNDARY:
+        return f"With append_time: boundary it cannot change once the stream has begun. {RENAME}"
     return MIGRATE if field in SOUND else anew([field], rekeyed=rekeyed)
 
 

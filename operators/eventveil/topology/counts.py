@@ -54,6 +54,7 @@ _PARTITIONERS_OF_CLIENTS = {
     "consistent_random": "librdkafka's consistent_random is called crc32 here",
     "consistent": "librdkafka's consistent is called crc32 here",
     "murmur2_random": "librdkafka's murmur2_random is called murmur2 here",
+    "fnv1a": "fnv1a, Sarama's default, cannot be named; set repartition: true and leave the partitioner out",
     "default": "the default of Java's client is called murmur2 here, that of librdkafka crc32",
 }
 

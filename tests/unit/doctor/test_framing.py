@@ -213,7 +213,9 @@ def test_dead_letters_are_judged_by_their_users_and_not_by_their_keys() -> None:
             Letter("views", "wrong-partition", "", "shop.views", partition, number, -1, key, value)
         )
     (group,) = groups(topology(), FILE, letters, {"shop.views": 20}, 1)
-    assert group.remedy.startswith("no partitioner of a topology puts users where they are (no hash")
+    assert group.remedy.startswith(
+        "users are in partitions that no partitioner of a topology explains (random: no hash"
+    )
     assert "Set repartition: true" in group.remedy
 
 

@@ -146,7 +146,10 @@ def test_what_no_append_time_hides_is_told_too() -> None:
     found = report(sample(made=made, appended=False))
     told = "\n".join(found.lines())
     assert "600 no-append-time" in told
-    assert "also, if the broker had stamped them:\n  600 missing-field: no user at /customer" in told
+    assert (
+        "other problems, if the broker had stamped the records:\n  600 missing-field: no user at /customer"
+        in told
+    )
     assert "/data/customer may be meant" in told
     (stream,) = found.fields()["streams"]
     assert [one["reason"] for one in stream["hidden"]] == ["missing-field"]

@@ -403,7 +403,7 @@ def test_an_input_replays_the_streams_that_read_it() -> None:
 @pytest.mark.parametrize(
     ("topic", "only", "message"),
     [
-        ("three", (), "no stream reads topic three, only one, two"),
+        ("three", (), "no stream reads topic three; those of the file are one, two"),
         (None, ("d",), "no stream d, only a, b"),
         ("one", ("b",), "stream b reads topic two, not one"),
     ],

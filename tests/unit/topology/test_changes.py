@@ -42,3 +42,10 @@ def test_a_field_that_nobody_has_thought_of_is_refused() -> None:
 )
 def test_a_setting_is_told_as_the_file_has_it(field: str, value: str | int | None, text: str) -> None:
     assert as_written(field, value) == text
+
+
+@pytest.mark.parametrize("field", ["timeline.lateness", "timeline.max_ahead"])
+def test_what_boundaries_keep_from_changing_is_not_sent_to_a_migration(field: str) -> None:
+    assert "eventveil migrate" in remedy(field)
+    assert "migrate" not in remedy(field, by_boundary=True)
+    assert remedy(field, by_boundary=True).startswith("With append_time: boundary it cannot change")

@@ -60,7 +60,7 @@ class Endpoint:
     def description(self) -> str:
         """Where it listens and what it tells, for the log."""
         moved = self._wanted not in (0, self._server.server_address[1])
-        taken = f", for port {self._wanted} is taken" * moved
+        taken = f", because port {self._wanted} is taken" * moved
         return f"{self.url}{taken}{', raw counts included' * self._raw}"
 
     @property

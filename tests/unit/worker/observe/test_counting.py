@@ -189,7 +189,7 @@ def test_users_that_are_in_other_partitions_are_told_with_how_they_came_there(
     if keyed:
         assert "crc32 puts them (librdkafka's default, consistent_random); the file says murmur2" in told
     else:
-        assert "no partitioner of a topology puts users where they are (no hash: the same one is" in told
+        assert "no partitioner of a topology explains (random: no hash: the same one is" in told
         assert "Set repartition: true" in told
 
 

@@ -170,7 +170,7 @@ def test_where_further_ports_are_allowed_the_next_free_one_is_taken_and_told() -
     with neighbours(3) as (first, _, third):
         moved = Endpoint("127.0.0.1", first, raw=False, further=2)
         try:
-            assert moved.description == f"http://127.0.0.1:{third}, for port {first} is taken"
+            assert moved.description == f"http://127.0.0.1:{third}, because port {first} is taken"
             assert get(moved, "/health/live")[0] == 200
         finally:
             moved.close()
@@ -239,7 +239,7 @@ def test_the_command_without_an_address_gives_way_to_what_holds_the_default_port
             worker.kill()
             worker.wait()
     assert 9464 < int(found[1]) <= 9563
-    assert found[2] == ", for port 9464 is taken"
+    assert found[2] == ", because port 9464 is taken"
 
 
 @pytest.mark.parametrize(
