@@ -272,8 +272,8 @@ def _show(topology: Topology, step: MigrationStep, *, apply: bool) -> None:
 
 def _show_differences(differences: Mapping[str, Difference]) -> None:
     for name, one in differences.items():
-        before = "" if one.old is None else f", was {as_written(name, one.old)}"
-        click.echo(f"  {name} {as_written(name, one.new)}{before}")
+        before = "" if one.old is None else f", was {as_written(name, one.old, quoted=False)}"
+        click.echo(f"  {name} {as_written(name, one.new, quoted=False)}{before}")
 
 
 def words(terms: Terms) -> str:

@@ -179,10 +179,10 @@ def anew(fields: Iterable[str], *, rekeyed: bool = False) -> str:
     return ELSEWHERE if (_PLACED | _SENT if rekeyed else _PLACED) & {*fields} else RENAME
 
 
-def as_written(field: str, value: str | int | None) -> str:
+def as_written(field: str, value: str | int | None, *, quoted: bool = True) -> str:
     """What state remembers of a setting, as the file would have it: durations, times and decimals.
 
-    Of a digest its beginning. Names and texts are quoted.
+    Of a digest its beginning. ``quoted``: texts are in quotes, as within a sentence.
     """
     kind = _SCALARS.get(field)
     if value is None:
@@ -197,7 +197,7 @@ def as_written(field: str, value: str | int | None) -> str:
         exact = Fraction(value)
         short = f"{float(exact):g}"
         return short if Fraction(short) == exact else number(exact)
-    return repr(value)
+    return repr(value) if quoted else value
 
 
 def is_refused(field: str, new: object) -> bool:
