@@ -91,7 +91,7 @@ def test_what_is_advised_is_the_same_everywhere_and_works(application: Applicati
         assert all(advice in one for one in refusals(application.path)) or advice == PLACES
     assert names(application) == before
     # The last change, events that are re-keyed, goes on in the way that was advised, and costs nothing.
-    assert all("costs nothing" in advice for advice in (PLACES, RENAME, ELSEWHERE))
+    assert all("at no cost" in advice for advice in (PLACES, RENAME, ELSEWHERE))
     status, told_now = call("topics", path, "--delete")
     assert status == 0
     assert "no count was released" in told_now
