@@ -89,7 +89,7 @@ def test_repeated_releases_are_told_apart_in_words_and_by_marks() -> None:
     [
         (text_of(0), "Waits for its first release. It comes when the first timestamp"),
         (text_of(5, 3600), "Late. The next release has been due for"),
-        (text_of(5, counts={"home": 1, "basket": 0}), "Nothing counts. Nothing can be told from noise"),
+        (text_of(5, counts={"home": 1, "basket": 0}), "Nothing counts. No count stands out from noise"),
         (text_of(2), "On time. Too few releases to say whether events count (looked at 2 releases)"),
         (text_of(1, obstacles=("raw <is> held",)), "The worker waits. raw &lt;is&gt; held"),
         (page(topology(VIEWS), {}, "no <broker>", (), {}, 0), "The sinks cannot be read. no &lt;broker&gt;"),
