@@ -70,15 +70,14 @@ class Findings:
 
         At a window of one that is Uniform: nothing is saved for later timestamps, and its error is known.
         """
-        scores, plain = self.scores, WINDOWED.index("uniform")
+        scores = self.scores
         ordered = sorted(choices, key=lambda one: scores[one].pooled)
         if not ordered:
             return []
 
         def rank(one: Candidate) -> tuple[bool, bool, int, bool, float]:
-            place = WINDOWED.index(one.kind)
-            if one.window(self.question) == 1 and place == plain:
-                place = -1
+            is_plain = one.kind == "uniform" and one.window(self.question) == 1
+            place = -1 if is_plain else WINDOWED.index(one.kind)
             return one.rolled, one.normal, place, one.clipped, scores[one].pooled
 
         limit = scores[ordered[0]].pooled * (1 + _ALIKE)

@@ -320,18 +320,23 @@ def _watched(running: Replay, given: Input, limit: MemoryLimit) -> Iterator[Call
 
         running.on_chunk = check
         yield advance
+        for one in silent:
+            _tell_empty(running, one)
 
 
 def _tell_empty(running: Replay, stream: Stream) -> bool:
-    """Say, as soon as it is known, that many timestamps are released before the first event."""
+    """Say that many timestamps are released before the first event; whether there is one.
+
+    Another partition may still have an earlier one.
+    """
     first = running.first_counted[stream.name]
     empty = first - running.span.first[stream.name]
     if empty >= _MANY_EMPTY:
         begins = format_rfc3339(start_of(stream.timeline, first))
         _note(
-            f"raw data, not to be published: the first event of {stream.name} is in the timestamp that begins"
-            f" at {begins}; the {empty:,} timestamps before it are released too, unless --from leaves them"
-            " out"
+            f"raw data, not to be published: the first event of {stream.name} so far is in the timestamp that"
+            f" begins at {begins}; the {empty:,} timestamps before it are released too, unless --from leaves"
+            " them out"
         )
     return first > 0
 

@@ -18,7 +18,7 @@ from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.timeline import first_whole_timestamp, format_rfc3339, start_of
 from eventveil.model.topology import Source, Stream, Topology
 from eventveil.tasks.repartition import fingerprint
-from eventveil.topology.changes import ELSEWHERE, remedy
+from eventveil.topology.changes import ELSEWHERE, changed, remedy
 
 _TAIL = 1000
 
@@ -340,6 +340,4 @@ def check_stage(table: Mapping[bytes, bytes], source: Source, place: str) -> Non
     known = ManifestRecord.find(table, source.topic, place)
     for name, now in (("source.user", source.user), ("source.user_type", source.user_type)):
         if (before := known.fields.get(name)) != now:
-            raise StateRefused(
-                f"{place}, {source.topic}", f"{name} was {before!r} and is {now!r} now", ELSEWHERE
-            )
+            raise StateRefused(f"{place}, {source.topic}", changed(name, before, now), ELSEWHERE)

@@ -19,17 +19,20 @@ from eventveil.model.errors import StateRefused, Unsettled
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Topology
 from eventveil.tasks.repartition import fingerprint
-from eventveil.topology.changes import remedy, remedy_for_topics, remedy_for_values
+from eventveil.topology.changes import remedy_for_topics, remedy_for_values
 
 
 class _Genesis(NamedTuple):
-    """One genesis record as a worker wants it: in ``place``, of ``read``."""
+    """One genesis record as a worker wants it: in ``place``, of ``read``.
+
+    ``remedy`` is as in ``ManifestRecord.check``.
+    """
 
     name: str
     place: TopicPartition
     read: TopicPartition
     fields: Mapping[str, Any]
-    remedy: Callable[[str], str]
+    remedy: Callable[[str], str] | None = None
 
 
 def refusals(topology: Topology, cluster: Cluster) -> list[str]:
@@ -70,10 +73,7 @@ def _wanted(topology: Topology, live: Mapping[str, Topic]) -> Iterator[_Genesis]
     for plan in plan_streams(topology):
         for place, log in plan.places(topology, sizes(topology.sources)).items():
             fields = plan.manifest_fields(topology, live, place)
-            events = plan.stream.source
-            by_boundary = events.append_time == "boundary"
-            told = partial(remedy, rekeyed=events.raw is not None, by_boundary=by_boundary)
-            yield _Genesis(plan.name, place, log, fields, told)
+            yield _Genesis(plan.name, place, log, fields)
     for reading in plan_readings(topology):
         source, sink = live[reading.stream.source.topic], live[reading.stream.sink]
         values = reading.fields(source.partitions, sink.id)

@@ -18,7 +18,7 @@ from eventveil.tasks.release import ReleaseState
 from eventveil.tasks.repartition import RekeyerState
 from eventveil.tasks.values import PerturberState
 from eventveil.topology import changes
-from eventveil.topology.changes import PLACES, SOUND, as_written
+from eventveil.topology.changes import PLACES, SOUND
 
 #: Fields whose value of now is in no file.
 _TOLD_BY_BROKERS = {
@@ -106,8 +106,7 @@ class ManifestRecord(Durable, frozen=True):
             refuse = doubt if name in _TOLD_BY_BROKERS else StateRefused
             raise refuse(
                 f"{place}, stream {self.stream}",
-                f"{name} was {as_written(name, self.fields.get(name))} and is"
-                f" {as_written(name, fields.get(name))} now",
+                changes.changed(name, self.fields.get(name), fields.get(name)),
                 told(name),
             )
         if (self.topic, self.partition) != (topic, partition):

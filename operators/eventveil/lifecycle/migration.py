@@ -68,7 +68,7 @@ from eventveil.topology.changes import (
     RENAME,
     SOUND,
     anew,
-    as_written,
+    changed,
     is_refused,
     reason,
 )
@@ -179,8 +179,7 @@ def check_sound(checkpoint: Checkpoint, differences: Mapping[str, Difference]) -
     rekeyed = checkpoint.manifest.fields.get("source.repartition") is not None
     meant = {"mechanism.epsilon": _MEANT} if finds else {}
     refused = [
-        f"{name}{meant.get(name, '')} was {as_written(name, differences[name].old)} and is"
-        f" {as_written(name, differences[name].new)} now, which cannot be migrated: {why}"
+        f"{changed(name, *differences[name], meant.get(name, ''))}, which cannot be migrated: {why}"
         for name, why in sorted(unsound.items())
     ]
     if refused:

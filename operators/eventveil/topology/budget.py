@@ -39,7 +39,7 @@ def check_budget(file: Section, problems: Problems) -> None:
     spent = [(name, cost) for name, cost in costs if cost is not None]
     _check_population(file, budget, problems)
     _check_delta(budget, members, problems)
-    total = _total(members, span)
+    total = _sum([cost for _, cost in spent])
     if total > cap.value:
         meetings = [*_meetings(members, span)]
         shorter = _short_enough(span, lambda length: _total(members, length) <= cap.value)

@@ -200,6 +200,11 @@ def as_written(field: str, value: str | int | None, *, quoted: bool = True) -> s
     return repr(value) if quoted else value
 
 
+def changed(field: str, old: str | int | None, new: str | int | None, beside: str = "") -> str:
+    """That state was made for another value of a setting; ``beside`` says more of the setting."""
+    return f"{field}{beside} was {as_written(field, old)} and is {as_written(field, new)} now"
+
+
 def is_refused(field: str, new: object) -> bool:
     """Whether it is known that no migration can change a field to this value."""
     return field in REFUSED or (field in REFUSED_TO_PURE and new != "gaussian")

@@ -11,11 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from eventveil.topology.budget import check_budget, check_uncapped
-from eventveil.topology.build import (
-    all_streams_of,
-    parts_of,
-    streams_of,
-)
+from eventveil.topology.build import all_streams_of, parts_of, streams_of
 from eventveil.topology.clients import check_clients
 from eventveil.topology.counts import SOURCE
 from eventveil.topology.fields import Section

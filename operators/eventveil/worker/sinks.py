@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.model.errors import doubt
+from eventveil.topology.changes import changed
 
 
 class Sinks:
@@ -30,5 +31,5 @@ class Sinks:
             if name not in live:
                 raise doubt(f"topic {name} (sink)", "it was deleted", self._remedy)
             if live[name].id != known:
-                what = f"sink.topic_id was {known!r} and is {live[name].id!r} now: it was created again"
+                what = f"{changed('sink.topic_id', known, live[name].id)}: it was created again"
                 raise doubt(f"topic {name} (sink)", what, self._remedy)

@@ -209,7 +209,7 @@ def test_fields_may_be_anywhere_and_of_other_types() -> None:
         (("shop.jsonl", "--delta", "none"), "an exact number from 1e-30 to 1e-4,"),
         (
             ("shop.yaml", "--input", "shop.jsonl", "--stream", "other"),
-            "name one stream of counts, by --stream",
+            "name one stream of counts, by --stream or by the topic of --input: views",
         ),
         (("shop.jsonl", "--output", "shop.jsonl"), "shop.jsonl exists; --force replaces it"),
     ],

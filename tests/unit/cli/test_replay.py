@@ -146,8 +146,9 @@ def test_times_in_seconds_are_told_from_milliseconds(folder: Path) -> None:
 
 def test_many_timestamps_before_the_first_event_are_told(folder: Path) -> None:
     told = (
-        "raw data, not to be published: the first event of destinations is in the timestamp that begins at"
-        " 2013-01-06T00:00:00Z; the 120 timestamps before it are released too, unless --from leaves them out"
+        "raw data, not to be published: the first event of destinations so far is in the timestamp that"
+        " begins at 2013-01-06T00:00:00Z; the 120 timestamps before it are released too, unless --from leaves"
+        " them out"
     )
     Path("events.jsonl").write_text(EVENTS.splitlines()[0].replace("2013-01-01", "2013-01-06"))
     assert told in run(to="last").stderr
@@ -182,7 +183,11 @@ def test_no_two_options_name_one_file(folder: Path, clash: str) -> None:
         ((), "soon", "nor the word last"),
         (("--from", "last"), "last", "Invalid value for '--from'"),
         (("--stream", "other"), "last", "there is no stream other, only destinations"),
-        (("--input", "topic:other"), "last", "no stream reads topic other; those of the file are"),
+        (
+            ("--input", "topic:other"),
+            "last",
+            "no stream reads topic other; those of the file are flights.events",
+        ),
         (("--input", "topic:"), "last", "--input topic: lacks the name of the topic: flights.events"),
         (("--processes", "2"), "last", "a file cannot be divided among processes: leave out --processes"),
         (("--memory-limit", "1MiB"), "last", "'1MiB' should be more than the "),
