@@ -201,9 +201,11 @@ class StreamAudit:
         for timestamp, place in self._order.fallen(complete=kept == "everything"):
             self._flag("I7", timestamp, place, "the release comes after a later one in its partition")
         if (self._terms, self._options) != (self._last_terms, self._last_options):
-            what = "the terms that it ends with are not those of the topology"
+            what = "it ends with other terms than this file has"
             ended, file = _words(self._terms, self._options), _words(self._last_terms, self._last_options)
-            self._flag("I7", None, "the ledger", what, f": {ended} in the ledger, {file} in this file")
+            remedy = "Is it the file that the workers run, or one from before a migration?"
+            told = f": {ended} in the ledger, {file} in this file. {remedy}"
+            self._flag("I7", None, "the ledger", what, told)
         return Report(
             stream=self.stream,
             releases=len(timestamps),

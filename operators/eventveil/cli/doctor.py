@@ -12,7 +12,7 @@ import orjson
 from confluent_kafka import KafkaException
 
 from eventveil.cli.files import refuse_existing
-from eventveil.cli.loading import load_or_exit
+from eventveil.cli.loading import EXIT_UNWELL, load_or_exit
 from eventveil.cli.words import fail, words_of
 from eventveil.doctor.proposal import commented, propose
 from eventveil.doctor.report import DoctorReport, report_on
@@ -24,9 +24,6 @@ from eventveil.model.topology import Stream, Topology
 from eventveil.replay.files import open_file
 from eventveil.schema_registry.known import known_schemas
 from eventveil.topology.loading import load_text
-
-#: Something is to be changed.
-EXIT_UNWELL = 3
 
 
 @click.command()

@@ -13,6 +13,8 @@ from eventveil.topology.problems import TopologyInvalid
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+#: The command did what it was asked, and found that something is wrong.
+EXIT_UNWELL = 3
 EXIT_MEMORY = 75
 EXIT_INVALID = 78
 

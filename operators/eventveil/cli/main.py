@@ -71,5 +71,6 @@ class _Commands(click.Group):
 def main() -> None:
     """Differentially private counts of user events, released from Kafka once per timestamp.
 
-    Exit codes: 0 success, 1 failed, 2 wrong usage, 75 memory limit reached, 78 invalid topology.
+    Exit status: 0 success, 1 failed, 2 wrong usage, 3 something is wrong with what was looked at (doctor,
+    replay, status), 75 memory limit reached, 78 invalid topology.
     """

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 from confluent_kafka import KafkaException
 
-from eventveil.cli.loading import EXIT_MEMORY, load_or_exit
+from eventveil.cli.loading import EXIT_MEMORY, EXIT_UNWELL, load_or_exit
 from eventveil.cli.options import TimeOption, memory_limit
 from eventveil.cli.progress import progress
 from eventveil.cli.words import fail, stop_if_unread, words_of
@@ -113,6 +113,8 @@ def replay(
     the lines, or of the offsets in each partition.
 
     A replay is a new release: its epsilon adds to that of every other over the same people.
+
+    Exit status 3 if no event was counted for one of the streams; its releases are noise, and are written.
     """
     context = click.get_current_context()
     given_to = context.get_parameter_source("end") is not ParameterSource.DEFAULT
@@ -130,8 +132,7 @@ def replay(
                 raise click.UsageError("value streams are read in one process: leave out --processes")
             values = replay_values(loaded, given, only=only, seed=seed)
             values.on_chunk = lambda: limit.check(dict)
-            _replay_values(values, given, paths, seed, show_drops)
-            return
+            sys.exit(0 if _replay_values(values, given, paths, seed, show_drops) else EXIT_UNWELL)
         if not given_to:
             raise click.UsageError("Missing option '--to'.", context)
         if given.topic is None and (processes or 1) > 1:
@@ -155,6 +156,8 @@ def replay(
     for name, one in errors.items():
         for sentence in one.told():
             _note(f"raw data, not to be published: {name}: {sentence}")
+    if not all(running.last_counted[stream.name] for stream in running.streams):
+        sys.exit(EXIT_UNWELL)
 
 
 def _check_paths(paths: Paths, source: str, force: bool) -> None:
@@ -166,7 +169,7 @@ def _check_paths(paths: Paths, source: str, force: bool) -> None:
         if place in used and (not os.path.exists(place) or os.path.isfile(place)):
             raise click.UsageError(f"{option} and {used[place]} are the same file, {path}")
         used[place] = option
-        if path != STANDARD_OUTPUT and os.path.isfile(path) and not force:
+        if path != STANDARD_OUTPUT and os.path.isfile(path) and os.path.getsize(path) and not force:
             raise click.UsageError(f"{option}: {path} exists; --force replaces it")
 
 
@@ -189,7 +192,8 @@ def _is_of_values(topology: Topology, topic: str | None, only: tuple[str, ...]) 
 
 def _replay_values(
     running: ValueReplay, given: Input, paths: Paths, seed: int | None, show_drops: bool
-) -> None:
+) -> bool:
+    """Whether every stream had a value."""
     for stream in running.streams:
         _announce_epsilon(stream.name, stream.mechanism.epsilon_text, "one value")
     _announce_input([one.source.topic for one in running.streams], given, paths, "values", seed is not None)
@@ -205,6 +209,7 @@ def _replay_values(
         if show_drops:
             counts = ", ".join(f"{count} {outcome}" for outcome, count in _by_count(outcomes)) or "no event"
             _note(f"raw data, not to be published: {name} had {counts}; what was not read is 0 in its place")
+    return all(outcomes[READ] for outcomes in running.outcomes.values())
 
 
 def _open_input(topology: Topology, source: str) -> Input:

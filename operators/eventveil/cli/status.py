@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 import orjson
 
-from eventveil.cli.loading import EXIT_FAILED, load_or_exit
+from eventveil.cli.loading import EXIT_FAILED, EXIT_UNWELL, load_or_exit
 from eventveil.cli.words import exit_on_error, words_of
 from eventveil.describe.guarantee import count
 from eventveil.kafka.cluster import Cluster
@@ -20,9 +20,6 @@ from eventveil.read.health import looked_at
 from eventveil.read.newest import newest_releases
 from eventveil.read.readings import Reading, newest_readings, reading_of
 from eventveil.read.status import Status, status_of
-
-#: A stream is late, or nothing in it can be told from noise, or far less counts than is expected.
-EXIT_UNWELL = 3
 
 
 @click.command()
@@ -127,16 +124,28 @@ def lines(one: Status) -> Iterator[str]:
     if one.last is not None and one.until is not None:
         kind = "fresh" if one.fresh else "repeated"
         yield f"  released  timestamp {one.last}, until {format_rfc3339(one.until)}, {kind}"
-    elif one.due is not None:
-        yield "  released  nothing yet"
     else:
-        yield "  released  nothing yet: is a worker running? `eventveil topics --create` said when the first"
-        yield "            one is due; it is released then, once all its partitions are counted"
+        yield "  released  nothing yet"
+    yield from _next_lines(one)
+    if one.last is not None:
+        yield from _spent_lines(one)
+
+
+def _spent_lines(one: Status) -> Iterator[str]:
+    """What the releases say of the terms, the budget and the events."""
+    if one.foreign:
+        yield "  terms     not those of this file: is it from before a migration, or is the first release"
+        yield "            after one still to come?"
+    yield f"  budget    {one.spent:.4g} of {one.promise} spent {one.spent_in()}"
+    yield f"  health    {one.health} (looked at {count(one.releases, 'release')})"
+
+
+def _next_lines(one: Status) -> Iterator[str]:
+    """When the next release is due."""
+    if one.due_by is not None:
+        yield f"  next      the first timestamp, due at {format_rfc3339(one.due_by)} or before, if the topics"
+        yield "            were created by then: is a worker running and ready?"
     if one.due is not None:
         late = ": late, is a worker running and ready?" if one.is_late else ""
         overdue = f", overdue for {one.overdue // 1000} s{late}" if one.overdue >= 1000 else ""
         yield f"  next      timestamp {one.following}, due at {format_rfc3339(one.due)}{overdue}"
-    if one.last is None:
-        return
-    yield f"  budget    {one.spent:.4g} of {one.promise} spent {one.spent_in()}"
-    yield f"  health    {one.health} (looked at {count(one.releases, 'release')})"

@@ -32,7 +32,7 @@ class Unsettled(EventveilError):
     def __init__(
         self, place: str, what: str, refusal: EventveilError | None = None, advice: str = ""
     ) -> None:
-        super().__init__(f"{place}: {what}. This may be temporary{advice and f'; if not: {advice}'}")
+        super().__init__(f"{place}: {what}{advice and f'; {advice}'}. This may be temporary")
         self.place, self.what, self.refusal = place, what, refusal
 
 

@@ -77,13 +77,14 @@ class Status:
 
     ``last`` is the last released timestamp, None if the sink has none; ``until`` its end. ``following`` is
     the next one, ``due`` when it can be released at the earliest, ``overdue`` for how long it has been due.
-    Without a release they are those of the first timestamp, and None where no start says which it is.
+    Without a release they are those of the first timestamp, and None where no start says which it is;
+    ``due_by`` is then the latest time at which the first can be due, if the topics have been created.
     ``spent`` and ``epsilon`` are of the window that ends at the last release, with what every window pays for
     columns that are found. With Gaussian noise ``spent`` is the epsilon that the mu squared of the window has
     at ``delta``; else that is of finding columns. ``releases`` is how many the ``state`` is about;
     ``expected`` is the setting that it was held against. ``changed``: the first timestamp under other terms
     than before, where windows reach back beyond it: ``spent`` counts from there on, and what was spent before
-    may leave less than epsilon less ``spent``.
+    may leave less than epsilon less ``spent``. ``foreign``: the last release has other terms than the file.
     """
 
     stream: str
@@ -102,6 +103,8 @@ class Status:
     delta: float | None = None
     expected: int | None = None
     changed: int | None = None
+    due_by: int | None = None
+    foreign: bool = False
 
     def spent_in(self, window: str = "the window,") -> str:
         """Over what ``spent`` adds up, and what it leaves, in words; ``window``: what to call the window."""
@@ -137,11 +140,13 @@ class Status:
             "spent": self.spent,
             "remaining": self.epsilon - self.spent,
             "terms_changed_at": self.changed,
+            "terms_of_file": not self.foreign,
             "released": self.last,
             "released_until": _time(self.until),
             "fresh": self.fresh,
             "next": self.following,
             "next_due": _time(self.due),
+            "next_due_by": _time(self.due if self.due_by is None else self.due_by),
             "overdue_seconds": self.overdue // 1000,
             "late": self.is_late,
             "counting": self.state,
@@ -178,8 +183,9 @@ def status_from(
     """
     rules, settings = stream.timeline, stream.mechanism
     if record is None:
+        first_from_now = timeline.first_whole_timestamp(rules, now)
         if first is None and rules.start is not None:
-            first = timeline.first_whole_timestamp(rules, now)
+            first = first_from_now
         due = None if first is None else timeline.due_of(rules, first)
         overdue = 0 if due is None else max(0, now - due)
         delta = settings.delta if (how := stream.counts.discover) is None else how.delta
@@ -187,6 +193,7 @@ def status_from(
             stream.name, settings.kind, float(stream.epsilon), settings.window,
             None, None, None, first, due, overdue, 0.0, "unknown", 0,
             None if delta is None else float(delta), stream.counts.expected,
+            due_by=timeline.due_of(rules, first_from_now) if due is None else None,
         )  # fmt: skip
     last = record.timestamp
     due = timeline.due_of(rules, last + 1)
@@ -208,7 +215,13 @@ def status_from(
         delta=None if promised is None else float(_exact(promised)),
         expected=stream.counts.expected,
         changed=changed_at(terms),
+        foreign=_terms_of(record) != (settings.kind, settings.epsilon, settings.window, settings.delta),
     )
+
+
+def _terms_of(record: Record) -> tuple[str, Fraction, int, Fraction | None]:
+    delta = None if record.delta is None else _exact(record.delta)
+    return record.mechanism, _exact(record.epsilon), record.window, delta
 
 
 def _finding(record: Record) -> tuple[Fraction, str | None]:

@@ -129,13 +129,17 @@ def test_its_speed_is_told_as_the_raw_data_that_it_is(folder: Path) -> None:
 def test_a_file_of_which_nothing_counts_is_told_with_the_reasons(folder: Path) -> None:
     Path("events.jsonl").write_text("garbage\n{}\n{}\n")
     result = run()
-    assert result.exit_code == 0
+    assert result.exit_code == 3
     told = "counted for destinations; raw data, not to be published: 2 missing-field, 1 not-json"
     assert told in result.stderr
     assert "epoch milliseconds" not in result.stderr
     Path("events.jsonl").write_text("")
     told = "no event was counted for destinations; raw data, not to be published: no event\n"
-    assert told in run("--force").stderr
+    for force in (["--force"], []):  # an empty output holds nothing that could be lost
+        again = run("--to", "last", *force)
+        assert told in again.stderr
+        assert again.exit_code == 3
+        assert Path("out.jsonl").read_bytes() == b""
 
 
 def test_times_in_seconds_are_told_from_milliseconds(folder: Path) -> None:

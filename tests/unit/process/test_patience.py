@@ -45,8 +45,8 @@ def test_a_doubt_tells_what_was_seen_and_its_refusal_the_remedy() -> None:
 
 def test_of_a_missing_topic_is_told_at_once_what_costs_nothing() -> None:
     assert str(missing("raw")) == (
-        "topic raw: it does not exist. This may be temporary; if not: is its name right in the file?"
-        " `eventveil topics` lists the topics of a file and can create them"
+        "topic raw: it does not exist; is its name right in the file?"
+        " `eventveil topics` lists the topics of a file and can create them. This may be temporary"
     )
     assert str(missing("raw").refusal) == (
         "topic raw: it does not exist. Repeated checks gave the same result. Run `eventveil topics`"

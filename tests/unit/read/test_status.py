@@ -112,8 +112,10 @@ def test_a_stream_without_releases() -> None:
     found = status_of(VIEWS, {}, ORIGIN)
     assert (found.last, found.following, found.state, found.is_late) == (None, None, "unknown", False)
     told = "\n".join(lines(found))
-    assert "nothing yet: is a worker running? `eventveil topics --create` said when the first" in told
-    assert "next" not in told
+    assert "released  nothing yet" in told
+    assert "next      the first timestamp, due at 2026-03-01T01:01:01Z or before, if the topics" in told
+    assert found.fields()["next_due"] is None
+    assert found.fields()["next_due_by"] == "2026-03-01T01:01:01Z"
 
 
 def test_a_stream_without_releases_whose_start_is_set_says_when_the_first_is_due() -> None:
@@ -139,3 +141,11 @@ def test_a_release_is_shown_with_its_intervals() -> None:
         "  home        30  9 to 51",
         "  and 1 more columns; --columns shows them",
     ]
+
+
+def test_a_file_that_the_stream_does_not_run_under_is_told() -> None:
+    assert "terms" not in "\n".join(lines(seen(5)))
+    other = status_of(VIEWS, {1: record(1, epsilon="2")}, ORIGIN + 2 * HOUR)
+    assert other.foreign
+    assert not other.fields()["terms_of_file"]
+    assert "terms     not those of this file: is it from before a migration" in "\n".join(lines(other))
