@@ -101,7 +101,7 @@ def test_what_is_advised_is_the_same_everywhere_and_works(application: Applicati
     assert names(application) == {application.source, application.sink, application.dead}
     status, told_now = call("topics", path, "--create")
     assert status == 0
-    assert "genesis of places: it begins with" in told_now
+    assert "places: genesis written; it begins with" in told_now
     assert refusals(application.path) == []
 
 

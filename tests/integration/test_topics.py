@@ -55,7 +55,7 @@ def test_more_copies_than_brokers_is_told_with_the_setting(application: Applicat
     output = application.command("topics", str(application.path), "--create", "--sources")
     assert f"created {application.source} " in output
     assert f"created {application.sink} " not in output
-    assert "genesis of places" in output
+    assert "places: genesis written" in output
 
 
 def test_a_topic_that_another_created_meanwhile_is_created(application: Application) -> None:

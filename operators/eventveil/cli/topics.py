@@ -189,7 +189,7 @@ def _write_manifest(topology: Topology, cluster: Cluster) -> bool:
         if (rules := timelines.get(stream)) is not None:
             start, due = (format_rfc3339(one) for one in (start_of(rules, first), due_of(rules, first)))
             begins = f"timestamp {first} (from {start}; its release is due at {due})"
-        click.echo(f"genesis of {stream}: it begins with {begins}")
+        click.echo(f"{stream}: genesis written; it begins with {begins}")
     _name_cluster(topology, cluster, provision)
     return bool(provision.written)
 

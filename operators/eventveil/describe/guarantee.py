@@ -362,10 +362,11 @@ def _options(stream: Stream) -> Iterator[str]:
         )
     if stream.source.append_time == "boundary":
         yield (
-            "Late (append_time: boundary): what is appended to its partition after the worker first saw the"
-            f" clock {duration_words(rules.lateness + rules.clock_skew)} past the end of its timestamp. An"
-            " outage lets later events count, for the next worker sets the boundary; after one longer than"
-            f" {duration_words(rules.max_ahead)} (max_ahead), the newest events it delayed do not count."
+            "Late (append_time: boundary): an event is late if it is appended after the worker has marked the"
+            " end of its timestamp in the partition, which it does"
+            f" {duration_words(rules.lateness + rules.clock_skew)} past that end by its clock. While no worker"
+            " runs, nothing is marked, and later events still count. After an outage longer than"
+            f" {duration_words(rules.max_ahead)} (max_ahead), the newest events of the outage do not count."
         )
     if stream.source.raw is not None:
         between = (
@@ -374,8 +375,9 @@ def _options(stream: Stream) -> Iterator[str]:
             else ", as far as boundaries tell (between two, by partition and offset)"
         )
         yield (
-            "Re-keying (repartition: true): events go through an internal topic that is keyed by user; of a"
-            f" user's those count that were appended first, in whatever partition{between}."
+            "Re-keying (repartition: true): events go through an internal topic that is keyed by user. If a"
+            " user has more events than count, those count that were appended first, in whatever"
+            f" partition{between}."
         )
     if rules.grace is not None:
         yield (

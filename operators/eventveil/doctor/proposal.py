@@ -35,7 +35,7 @@ _FEW = 0.01
 _SHORT_OUTAGE = 24 * 60 * _MINUTE
 #: A value is never proposed: it would come from raw data, and a topology is public.
 UNWATCHED = (
-    "so nothing reports it when most events stop counting. Set it to roughly how many events count in a"
+    "so no warning comes if most events stop counting. Set it to roughly how many events count in a"
     " timestamp, from public knowledge or from earlier releases, not from this report"
 )
 _USER_IS_PROTECTED = (

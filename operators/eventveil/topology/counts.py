@@ -83,7 +83,7 @@ def _max_ahead(file: Section, stream: Section, timeline: Section) -> tuple[int, 
 
 
 def _not_expected(file: Section, stream: Section, counts: Section) -> tuple[None, str]:
-    return None, "none, so nothing reports it when most events stop counting"
+    return None, "none, so no warning comes if most events stop counting"
 
 
 def _grace(file: Section, stream: Section, timeline: Section) -> tuple[int, str] | None:

@@ -122,8 +122,8 @@ def test_boundaries_are_explained_to_those_who_use_them(tmp_path: Path) -> None:
     text = changed(("/time\n", "/time\n      append_time: boundary\n"))
     stream = load_text(tmp_path, text).streams[0]
     words = "\n".join(describe(stream, of_stream(stream, SystemNoise()).guarantee))
-    assert "after the worker first saw the clock 1 second past the end of its timestamp" in words
-    assert "after one longer than 3 days (max_ahead)" in words
+    assert "the end of its timestamp in the partition, which it does 1 second past that end" in words
+    assert "After an outage longer than 3 days (max_ahead), the newest events of the outage" in words
     plain = load_text(tmp_path, BASE).streams[0]
     assert "boundary" not in "\n".join(describe(plain, of_stream(plain, SystemNoise()).guarantee))
 
