@@ -364,8 +364,8 @@ def _options(stream: Stream) -> Iterator[str]:
         yield (
             "Late (append_time: boundary): an event is late if it is appended after the worker has marked the"
             " end of its timestamp in the partition, which it does"
-            f" {duration_words(rules.lateness + rules.clock_skew)} past that end by its clock. While no worker"
-            " runs, nothing is marked, and later events still count. After an outage longer than"
+            f" {duration_words(rules.lateness + rules.clock_skew)} past that end by its clock. While no"
+            " worker runs, nothing is marked, and later events still count. After an outage longer than"
             f" {duration_words(rules.max_ahead)} (max_ahead), the newest events of the outage do not count."
         )
     if stream.source.raw is not None:

@@ -8,6 +8,7 @@ about 1e-10, which is far more than what they are used for needs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import factorial
 
@@ -95,28 +96,35 @@ def power(base: float, exponent: int) -> float:
 
 def total(numbers: Floats) -> Floats:
     """The sum over the first axis: the second half is added to the first, again and again."""
-    while len(numbers) > 1:
-        half = (len(numbers) + 1) // 2
-        first, rest = numbers[:half], numbers[half:]
-        if len(rest) == half:
-            numbers = first + rest
-        else:
-            numbers = first.copy()
-            numbers[: len(rest)] += rest
-    whole: Floats = numbers[0]
+    left = len(numbers)
+    half = (left + 1) // 2
+    sums, rest = numbers[:half].copy(), numbers[half:]
+    while left > 1:
+        first = sums[: left - half]
+        first += rest
+        left, half = half, (half + 1) // 2
+        rest = sums[half:left]
+    whole: Floats = sums[0]
     return whole
 
 
-def inverse(matrix: Floats) -> Floats:
-    """The inverse of a symmetric positive definite matrix, by Gauss and Jordan."""
-    result = matrix.copy()
-    for k in range(len(matrix)):
-        pivot = 1 / result[k, k]
-        row, column = result[k] * pivot, result[:, k].copy()
-        result -= column[:, np.newaxis] * row
-        result[k], result[:, k] = row, -column * pivot
-        result[k, k] = pivot
-    return result
+def inverses(matrices: Floats, sizes: Sequence[int]) -> list[Floats]:
+    """The inverses of symmetric positive definite matrices, shape (m, n, n), by Gauss and Jordan.
+
+    Nothing beyond the first k rows and columns changes what becomes of these in the first k steps. So the
+    inverses of leading blocks come on the way: for each of ``sizes``, ascending, those of shape
+    (m, size, size).
+    """
+    result, found = matrices.copy(), []
+    for k in range(sizes[-1]):
+        pivot = 1 / result[:, k, k, np.newaxis]
+        row, column = result[:, k] * pivot, result[:, :, k].copy()
+        result -= column[:, :, np.newaxis] * row[:, np.newaxis]
+        result[:, k], result[:, :, k] = row, -column * pivot
+        result[:, k, k] = pivot[:, 0]
+        if k + 1 in sizes:
+            found.append(result[:, : k + 1, : k + 1].copy())
+    return found
 
 
 def _polynomial(coefficients: list[float], at: Floats) -> Floats:

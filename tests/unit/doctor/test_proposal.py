@@ -536,8 +536,7 @@ def test_that_no_number_is_expected_is_told_and_none_is_taken_from_the_data() ->
     made = report(sample("crc32"))
     told, text = "\n".join(made.lines()), commented(made.proposal)
     assert (
-        "shop.yaml:15:5: counts.expected is not set, so no warning comes if most events stop counting"
-        in told
+        "shop.yaml:15:5: counts.expected is not set, so no warning comes if most events stop counting" in told
     )
     assert "# streams.views.counts.expected is not set, so no warning comes if most" in text
     assert "counts.expected" not in settings(made.proposal)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from eventveil.mechanisms import forecasting, seasonal
-from eventveil.mechanisms.arithmetic import exp, inverse, log, power, total, turn
+from eventveil.mechanisms.arithmetic import exp, inverses, log, power, total, turn
 from eventveil.mechanisms.forecasting.packing import BYTES, packed, unpacked
 
 #: Their last bits, or the order of their sums, differ with processor and version.
@@ -60,10 +60,12 @@ def test_powers_are_those_of_whole_numbers() -> None:
     assert power(0.999, 777) == pytest.approx(0.999**777, rel=1e-13)
 
 
-def test_an_inverse_is_one() -> None:
-    factors = np.random.default_rng(3).normal(size=(60, 37))
-    matrix = factors.T @ factors + np.eye(37)
-    assert np.allclose(inverse(matrix) @ matrix, np.eye(37), atol=1e-10)
+def test_inverses_are_those_of_each_leading_block() -> None:
+    factors = np.random.default_rng(3).normal(size=(2, 60, 37))
+    matrices = factors.swapaxes(1, 2) @ factors + np.eye(37)
+    for size, found in zip((1, 25, 37), inverses(matrices, (1, 25, 37)), strict=True):
+        for one, whole in zip(found, matrices, strict=True):
+            assert np.allclose(one @ whole[:size, :size], np.eye(size), atol=1e-10)
 
 
 def test_packed_numbers_come_back_bit_by_bit_and_in_the_space_that_is_planned() -> None:

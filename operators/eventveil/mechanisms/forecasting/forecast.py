@@ -220,8 +220,7 @@ class Forecast:
     def _outlooks(self, terms: Floats, gap: int) -> Iterator[tuple[slice, Mixture, Outlook]]:
         """What each mixture has to know of a timestamp ``gap`` after the last publication."""
         profile, uncertain = self._profile.at(terms) if self._profile else (1.0, 0.0)
-        seasons = self._own.means(terms, self._classes) if self._own else _NONE
-        variances = self._own.variances(terms, self._classes) if self._own else _NONE
+        seasons, variances = self._own.at(terms, self._classes) if self._own else (_NONE, _NONE)
         fades, level = self._fades(gap), self.level
         for part, mixture in self._mixtures:
             own, uncertainty = _of(seasons, part), _of(variances, part)

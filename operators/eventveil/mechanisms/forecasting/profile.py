@@ -68,7 +68,8 @@ class Profile:
 
     def _expected(self, terms: Floats) -> tuple[Floats, Floats]:
         """What each nested model expects, and the variance of that."""
-        return self._season.means(terms, _CLASS)[:, 0], self._season.variances(terms, _CLASS)[:, 0]
+        means, variances = self._season.at(terms, _CLASS)
+        return means[:, 0], variances[:, 0]
 
     def snapshot(self) -> dict[str, Any]:
         """The state as JSON-able data."""

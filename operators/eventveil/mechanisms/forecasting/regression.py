@@ -15,12 +15,13 @@ underestimated would count a thousand times too much.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.mechanisms.arithmetic import Floats, inverse, log, power, total
+from eventveil.mechanisms.arithmetic import Floats, inverses, log, power, total
 from eventveil.mechanisms.forecasting.harmonics import Harmonics
 from eventveil.mechanisms.forecasting.packing import packed, unpacked
 
@@ -81,7 +82,7 @@ class Regression:
         self._moments = np.zeros((harmonics.terms, harmonics.terms))
         self._own = np.zeros((harmonics.terms, columns))
         self._prior = np.array([CONSTANT, *(AMPLITUDE * weight for weight in harmonics.weights)])
-        self._inverses: dict[tuple[int, float], Floats] = {}
+        self._inverses: dict[tuple[float, ...], list[Floats]] = {}
         self.weighting = Weighting()
 
     @property
@@ -89,16 +90,20 @@ class Regression:
         """Whether anything was learned."""
         return bool(self._moments[0, 0])
 
-    def means(self, terms: Floats, classes: Classes) -> Floats:
-        """The season of every column at ``terms``, for each nested model: shape (models, columns)."""
-        means = [self._mean(terms, size, classes) for size in self._harmonics.sizes]
-        return np.array(means)
+    def at(self, terms: Floats, classes: Classes) -> tuple[Floats, Floats]:
+        """The season of every column at ``terms``, for each nested model, and how uncertain it is.
 
-    def variances(self, terms: Floats, classes: Classes) -> Floats:
-        """How uncertain ``means`` are, the same shape."""
+        The shape of both is (models, columns).
+        """
+        shape = len(self._harmonics.sizes), len(classes.of)
         if not self.begun:
-            return np.full((len(self._harmonics.sizes), len(classes.of)), UNKNOWN)
-        return np.array([self._variance(terms, size, classes) for size in self._harmonics.sizes])
+            return np.zeros(shape), np.full(shape, UNKNOWN)
+        means, variances = np.empty(shape), np.empty(shape)
+        for model, coefficients in enumerate(self._coefficients(terms, classes)):
+            size = len(coefficients)
+            means[model] = total(self._own[:size] * classes.spread(coefficients))
+            variances[model] = classes.spread(total(coefficients * terms[:size, np.newaxis]))
+        return means, variances
 
     def learn(self, terms: Floats, values: Floats, noise: float, scatter: float, gap: int) -> None:
         """Take in one noisy value a column, ``gap`` timestamps after the last ones."""
@@ -110,30 +115,24 @@ class Regression:
             own += term * values
         self._inverses = {}
 
-    def _mean(self, terms: Floats, size: int, classes: Classes) -> Floats:
-        if not self.begun:
-            return np.zeros(len(classes.of))
-        coefficients = np.zeros((size, CLASSES))
-        for one in classes.present:
-            coefficients[:, one] = self._read(terms, size, classes.levels[one])
-        return total(self._own[:size] * classes.spread(coefficients))
+    def _coefficients(self, terms: Floats, classes: Classes) -> Iterator[Floats]:
+        """(A + P)^-1 h of each nested model, by class; zeros for classes without columns."""
+        levels = tuple(classes.levels[one] for one in classes.present)
+        if levels not in self._inverses:
+            self._inverses[levels] = self._inverted(levels)
+        for found in self._inverses[levels]:
+            coefficients = np.zeros((len(found), CLASSES))
+            # An inverse is symmetric, so its rows may be added up.
+            coefficients[:, classes.present] = total(found * terms[: len(found), np.newaxis, np.newaxis]).T
+            yield coefficients
 
-    def _variance(self, terms: Floats, size: int, classes: Classes) -> Floats:
-        table = np.zeros(CLASSES)
-        for one in classes.present:
-            table[one] = total(self._read(terms, size, classes.levels[one]) * terms[:size])
-        return np.broadcast_to(classes.spread(table), classes.of.shape)
-
-    def _read(self, terms: Floats, size: int, level: float) -> Floats:
-        """(A + P)^-1 h for a class of this level, whose inverse is symmetric."""
-        return total(self._inverse(size, level) * terms[:size, np.newaxis])
-
-    def _inverse(self, size: int, level: float) -> Floats:
-        """(A + P)^-1 for a class of this level."""
-        if (size, level) not in self._inverses:
-            prior = 1 / (self._prior[:size] * (level * level))
-            self._inverses[size, level] = inverse(self._moments[:size, :size] + np.diag(prior))
-        return self._inverses[size, level]
+    def _inverted(self, levels: tuple[float, ...]) -> list[Floats]:
+        """(A + P)^-1 of each nested model, with the rows first: shape (terms, levels, terms)."""
+        squares = np.array([level * level for level in levels])
+        priors = 1 / (self._prior * squares[:, np.newaxis])
+        whole = np.eye(len(self._prior)) * priors[:, np.newaxis] + self._moments
+        found = inverses(whole, self._harmonics.sizes)
+        return [np.ascontiguousarray(one.swapaxes(0, 1)) for one in found]
 
     def grown(self, levels: Floats) -> Regression:
         """One for further columns as well, whose values were these so far: the first term is constant."""
