@@ -23,12 +23,18 @@ _EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A record that does not count, the ``detail`` that its dead letter would have, and its value."""
+    """A record that does not count, the ``detail`` that its dead letter would have, its value and key."""
 
     partition: int
     offset: int
     detail: str
     value: bytes | None
+    key: bytes | None = None
+
+    @classmethod
+    def of(cls, record: SampledRecord, detail: str) -> Example:
+        """The example that a record is."""
+        return cls(record.partition, record.offset, detail, record.value, record.key)
 
 
 @dataclass
@@ -117,7 +123,7 @@ def _values(stream: ReadingStream, sample: SourceSample) -> Verdicts:
         verdicts.outcomes["read" if reason is None else reason.value] += 1
         if reason is not None:
             detail = f"the value at {stream.source.value} would be 0"
-            verdicts.refuse(reason.value, Example(record.partition, record.offset, detail, record.value))
+            verdicts.refuse(reason.value, Example.of(record, detail))
     return verdicts
 
 
@@ -153,8 +159,7 @@ class _Part:
     def _refuse(self, letter: Outgoing, verdicts: Verdicts) -> None:
         told = {name: value.decode() for name, value in letter.headers}
         record = self._records[int(told["eventveil.offset"])]
-        example = Example(record.partition, record.offset, told["eventveil.detail"], record.value)
-        verdicts.refuse(told["eventveil.reason"], example)
+        verdicts.refuse(told["eventveil.reason"], Example.of(record, told["eventveil.detail"]))
 
 
 def _parts(stream: Stream, sample: SourceSample, now: int, *, stamped: bool) -> Iterator[_Part]:

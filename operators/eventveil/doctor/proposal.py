@@ -90,8 +90,8 @@ def propose(
         sample = samples[kind_of(stream).source(stream)]
         if _needs_stamps(stream, sample):
             made.beside.append(
-                f"{sample.source} needs append times: kafka-configs.sh --bootstrap-server ... --alter"
-                f" --topic {sample.source} "
+                f"{sample.source} needs append times, which records get from then on with: kafka-configs.sh"
+                f" --bootstrap-server ... --alter --topic {sample.source} "
                 "--add-config message.timestamp.type=LogAppendTime"
             )
     made.beside = [*dict.fromkeys(made.beside)]

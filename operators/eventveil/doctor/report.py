@@ -19,7 +19,7 @@ from eventveil.doctor.proposal import UNWATCHED, Proposal, doubtful_user, is_unw
 from eventveil.doctor.sample import SourceSample
 from eventveil.kinds.registry import kind_of
 from eventveil.model import fields
-from eventveil.model.topology import Stream, Topology
+from eventveil.model.topology import AnyStream, Stream, Topology
 from eventveil.topology.scalars import duration_text
 
 _SHOWN, _FIELDS_SHOWN, _LONGEST, _END = 10, 20, 200, 60
@@ -157,7 +157,8 @@ class DoctorReport:
         example = verdicts.examples(reason)[0]
         setting = setting_of(reason, example.detail)
         yield f"  {number} {reason}: {_plain(in_json(reason, example.detail))}"
-        yield f"    for example {_where(seen.sample, example)}: {shown_value(example.value)}"
+        key = f"key {shown_value(example.key)}, " if _reads_keys(seen.stream) else ""
+        yield f"    for example {_where(seen.sample, example)}: {key}{shown_value(example.value)}"
         remedy = self._remedy(seen, reason, example.detail)
         yield f"    {self._place(seen.stream.name, setting)}: {setting}: {remedy}"
         if seen.fields and (_is_absent(reason, example.detail) or is_no_value(reason, example.detail)):
@@ -259,10 +260,16 @@ class DoctorReport:
                     "offset": one.offset,
                     "detail": one.detail,
                     "value": shown_value(one.value),
+                    **({"key": shown_value(one.key)} if _reads_keys(seen.stream) else {}),
                 }
                 for one in examples
             ],
         }
+
+
+def _reads_keys(stream: AnyStream) -> bool:
+    """Whether a key says who the user is, or else what an event is about."""
+    return isinstance(stream, Stream) and fields.KEY in stream.source.looked_at
 
 
 def _hidden(seen: Diagnosis) -> dict[str, int]:

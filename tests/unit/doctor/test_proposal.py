@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -826,3 +827,5 @@ def test_users_that_are_keys_which_no_partitioner_explains_are_to_be_re_keyed(pa
     made = report(sample(partitioner), FILE.replace("user: /customer", "user: $key"))
     assert settings(made.proposal) == {"source.repartition": "true", "source.partitioner": None}
     assert counting(made.after["views"]) == 600
+    (wrong,) = (line for line in made.lines() if "for example partition" in line)
+    assert re.search(r"offset \d+: key \S*c-\d+\S*, \{", wrong)
