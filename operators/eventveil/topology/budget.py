@@ -134,7 +134,8 @@ def _check_delta(budget: Section, members: Sequence[tuple[str, Section]], proble
         )
     elif cap is not None and total > cap.value:
         parts = ", ".join(f"{name} {float(delta):.3g}" for name, delta in deltas if delta)
-        found = [one for one in _meetings(members, span) if one.pure]
+        charged = [one for one, (_, delta) in zip(members, deltas, strict=True) if delta]
+        found = [one for one in _meetings(charged, span) if one.pure]
         shorter = _short_enough(
             span, lambda length: sum(_delta(one, length) for _, one in members) <= cap.value
         )
