@@ -15,7 +15,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import compress, repeat
+from itertools import chain, compress, repeat
+from math import inf
 from operator import itemgetter
 from typing import Any, Literal, Protocol, overload
 
@@ -431,51 +432,67 @@ def _native(wanted: Mapping[str, Kind], max_bytes: int) -> _Read | None:
 
 def _plain(wanted: Mapping[str, Kind], max_bytes: int) -> _Read:
     """One value after the other, by orjson."""
-    pick = _picker([*wanted])
+    pick, width = _picker([*wanted]), len(wanted)
 
     def read(values: Sequence[bytes | None]) -> Fields:
-        rows: list[int] = []
-        broken: list[int] = []
-        found: list[tuple[Any, ...]] = []
-        for row, value in enumerate(values):
-            if value is None or len(value) > max_bytes:
-                continue
-            try:
-                found.append(pick(loads(value)))
-            except JSONDecodeError:
-                broken.append(row)
-            except (LookupError, TypeError):
-                continue
-            else:
-                rows.append(row)
-        columns = dict(zip(wanted, map(list, zip(*found, strict=True)), strict=bool(found)))
+        some, rows = [*values], np.arange(len(values))
+        if _longest(some) > max_bytes:
+            rows = np.flatnonzero([value is not None and len(value) <= max_bytes for value in some])
+            some = [some[row] for row in rows.tolist()]
+        found, broken, others = _found(pick, some, width)
+        columns = {pointer: found[place::width] for place, pointer in enumerate(wanted)}
+        sure = np.delete(rows, broken + others)
         for pointer, column in columns.items():
             types = _TYPES[wanted[pointer]]
             if not {*map(type, column)} <= types:
-                sure = [type(one) in types for one in columns[pointer]]
-                rows = [*compress(rows, sure)]
-                columns = {one: [*compress(column, sure)] for one, column in columns.items()}
-        return Documents(np.array(rows, np.int64), columns, np.array(broken, np.int64))
+                kept = [type(one) in types for one in columns[pointer]]
+                sure = sure[kept]
+                columns = {one: [*compress(column, kept)] for one, column in columns.items()}
+        return Documents(sure, columns, rows[broken])
 
     return read
 
 
+def _longest(values: Iterable[bytes | None]) -> float:
+    """The length of the longest; more than any if one is None."""
+    try:
+        return max(map(len, values), default=0)  # type: ignore[arg-type]
+    except TypeError:
+        return inf
+
+
+def _found(
+    pick: Callable[[Any], tuple[Any, ...]], values: Iterable[Any], width: int
+) -> tuple[list[Any], list[int], list[int]]:
+    """What ``pick`` finds in all values, ``width`` fields each; the places of what is no JSON, and of others.
+
+    No value has a step of the interpreter of its own. The fields are in one list: the garbage collector would
+    look through a tuple for each value, and again through what ``zip`` holds for each.
+    """
+    found: list[Any] = []
+    broken: list[int] = []
+    others: list[int] = []
+    fields = map(pick, map(loads, values))
+    while True:
+        try:
+            # At an error what came before it is kept, and the iterator goes on behind it.
+            found.extend(chain.from_iterable(fields))
+        except (JSONDecodeError, LookupError, TypeError) as error:
+            failed = broken if isinstance(error, JSONDecodeError) else others
+            failed.append(len(found) // width + len(broken) + len(others))
+        else:
+            return found, broken, others
+
+
 def _picker(pointers: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     """What a document has at pointers. Raises LookupError or TypeError if it lacks one of them."""
-    finds = [compile_pointer(pointer) for pointer in pointers]
     tokens = [pointer_tokens(pointer) for pointer in pointers]
-    if len(pointers) < 2 or any(len(one) != 1 for one in tokens):
-        return lambda document: tuple(find(document) for find in finds)
-    # As most events are, flat: several keys are looked up by one call.
-    members = itemgetter(*(token for (token,) in tokens))
-
-    def pick(document: Any) -> tuple[Any, ...]:
-        if isinstance(document, dict):
-            found: tuple[Any, ...] = members(document)
-            return found
-        return tuple(find(document) for find in finds)
-
-    return pick
+    if len(tokens) > 1 and all(len(one) == 1 and not one[0].isdigit() for one in tokens):
+        # As most events are, flat, and no lists: several keys are looked up by one call.
+        members: Callable[[Any], tuple[Any, ...]] = itemgetter(*(token for (token,) in tokens))
+        return members
+    finds = [compile_pointer(pointer) for pointer in pointers]
+    return lambda document: tuple(find(document) for find in finds)
 
 
 class Sieve:
