@@ -18,38 +18,42 @@ const HIGHEST: u64 = ONES << 7;
 
 /// The fields of a document, which is UTF-8, into `found`; None if it is not plain, or none.
 pub fn read<'de>(place: &Place, text: &'de [u8], found: &mut [Found<'de>]) -> Option<()> {
-    let mut scan = Scan { rest: text };
-    scan.read(place, found, DEEPEST)?;
-    (scan.next().is_none() && found.iter().all(|one| *one != Found::Nothing)).then_some(())
+    let behind = Rest(text).read(place, found, DEEPEST)?;
+    (behind.next().is_none() && found.iter().all(|one| *one != Found::Nothing)).then_some(())
 }
 
-/// Reads a text up to its end; `rest` is what of it is still to be read.
-struct Scan<'de> {
-    rest: &'de [u8],
-}
+/// What of a text is still to be read. What was read is given with the rest behind it, which so stays in
+/// registers.
+#[derive(Clone, Copy)]
+struct Rest<'de>(&'de [u8]);
 
-impl<'de> Scan<'de> {
+impl<'de> Rest<'de> {
     /// The next byte that is no white space.
     #[inline(always)]
-    fn next(&mut self) -> Option<u8> {
+    fn next(mut self) -> Option<(u8, Self)> {
         loop {
-            let (first, rest) = self.rest.split_first()?;
-            self.rest = rest;
+            let (first, rest) = self.0.split_first()?;
+            self = Rest(rest);
             if !matches!(first, b' ' | b'\n' | b'\r' | b'\t') {
-                return Some(*first);
+                return Some((*first, self));
             }
         }
     }
 
     #[inline(always)]
-    fn expect(&mut self, byte: u8) -> Option<()> {
-        (self.next()? == byte).then_some(())
+    fn expect(self, byte: u8) -> Option<Self> {
+        self.next().filter(|(found, _)| *found == byte).map(|(_, rest)| rest)
+    }
+
+    #[inline(always)]
+    fn word(self, word: &[u8]) -> Option<Self> {
+        self.0.strip_prefix(word).map(Rest)
     }
 
     /// What is in a string whose first quote was read; None if there is an escape in it.
     #[inline(always)]
-    fn string(&mut self) -> Option<&'de [u8]> {
-        let text = self.rest;
+    fn string(self) -> Option<(&'de [u8], Self)> {
+        let text = self.0;
         let mut at = 0;
         while let Some(word) = text[at..].first_chunk() {
             let special = special(u64::from_le_bytes(*word));
@@ -66,16 +70,15 @@ impl<'de> Scan<'de> {
 
     /// The string that the special byte here ends, if it is a quote.
     #[inline(always)]
-    fn ends(&mut self, at: usize) -> Option<&'de [u8]> {
-        let (inside, rest) = self.rest.split_at(at);
-        self.rest = rest.strip_prefix(b"\"")?;
-        Some(inside)
+    fn ends(self, at: usize) -> Option<(&'de [u8], Self)> {
+        let (inside, rest) = self.0.split_at(at);
+        Some((inside, Rest(rest).word(b"\"")?))
     }
 
     /// A number with this first byte: an integer, or None if it has a fraction or many digits.
     #[inline(always)]
-    fn number(&mut self, first: u8) -> Option<Option<i64>> {
-        let (text, negative) = (self.rest, first == b'-');
+    fn number(self, first: u8) -> Option<(Option<i64>, Self)> {
+        let (text, negative) = (self.0, first == b'-');
         let (first, mut at) = if negative { (*text.first()?, 1) } else { (first, 0) };
         if !first.is_ascii_digit() {
             return None;
@@ -100,41 +103,35 @@ impl<'de> Scan<'de> {
         if matches!(text.get(at), Some(b'e' | b'E')) {
             return None;
         }
-        self.rest = &text[at..];
         // Of -0 parsers make a double.
         let sure = whole && digits <= MOST_OF_INTEGER && !(negative && number == 0);
-        Some(sure.then_some(if negative { -number } else { number }))
-    }
-
-    fn word(&mut self, rest: &[u8]) -> Option<()> {
-        self.rest = self.rest.strip_prefix(rest)?;
-        Some(())
+        Some((sure.then_some(if negative { -number } else { number }), Rest(&text[at..])))
     }
 
     /// A value that nobody asked for, down to so many levels.
-    fn skip(&mut self, depth: u32) -> Option<()> {
-        match self.next()? {
-            b'"' => self.string().map(drop),
-            b't' => self.word(b"rue"),
-            b'f' => self.word(b"alse"),
-            b'n' => self.word(b"ull"),
-            b'[' => self.skip_list(depth.checked_sub(1)?),
-            b'{' => self.members(|scan, _| scan.skip(depth.checked_sub(1)?)),
-            first => self.number(first).map(drop),
+    fn skip(self, depth: u32) -> Option<Self> {
+        let (first, rest) = self.next()?;
+        match first {
+            b'"' => rest.string().map(|(_, rest)| rest),
+            b't' => rest.word(b"rue"),
+            b'f' => rest.word(b"alse"),
+            b'n' => rest.word(b"ull"),
+            b'[' => rest.skip_list(depth.checked_sub(1)?),
+            b'{' => rest.members(|_, rest| rest.skip(depth.checked_sub(1)?)),
+            first => rest.number(first).map(|(_, rest)| rest),
         }
     }
 
-    fn skip_list(&mut self, depth: u32) -> Option<()> {
-        let elements = self.rest;
-        if self.next()? == b']' {
-            return Some(());
+    fn skip_list(self, depth: u32) -> Option<Self> {
+        let mut rest = self;
+        if let (b']', behind) = rest.next()? {
+            return Some(behind);
         }
-        self.rest = elements;
         loop {
-            self.skip(depth)?;
-            match self.next()? {
-                b',' => {}
-                b']' => return Some(()),
+            let (sign, behind) = rest.skip(depth)?.next()?;
+            match sign {
+                b',' => rest = behind,
+                b']' => return Some(behind),
                 _ => return None,
             }
         }
@@ -142,61 +139,78 @@ impl<'de> Scan<'de> {
 
     /// The members of an object whose brace was read: `take` reads the value of each key.
     #[inline(always)]
-    fn members(&mut self, mut take: impl FnMut(&mut Self, &'de [u8]) -> Option<()>) -> Option<()> {
-        match self.next()? {
-            b'}' => return Some(()),
-            b'"' => {}
+    fn members(self, mut take: impl FnMut(&'de [u8], Self) -> Option<Self>) -> Option<Self> {
+        let mut rest = match self.next()? {
+            (b'}', behind) => return Some(behind),
+            (b'"', behind) => behind,
             _ => return None,
-        }
+        };
         loop {
-            let key = self.string()?;
-            self.expect(b':')?;
-            take(self, key)?;
-            match self.next()? {
-                b',' => self.expect(b'"')?,
-                b'}' => return Some(()),
+            let (key, behind) = rest.string()?;
+            let behind = take(key, behind.expect(b':')?)?;
+            // Most writers put no space between the two.
+            if let Some(behind) = behind.word(b",\"") {
+                rest = behind;
+                continue;
+            }
+            match behind.next()? {
+                (b',', behind) => rest = behind.expect(b'"')?,
+                (b'}', behind) => return Some(behind),
                 _ => return None,
             }
         }
     }
 
-    fn read(&mut self, place: &Place, found: &mut [Found<'de>], depth: u32) -> Option<()> {
+    fn read(self, place: &Place, found: &mut [Found<'de>], depth: u32) -> Option<Self> {
         match place {
             Place::Field(number, kind) => {
-                found[*number] = self.field(*kind)?;
-                Some(())
+                let (field, rest) = self.field(*kind)?;
+                found[*number] = field;
+                Some(rest)
             }
             Place::Object(wanted) => {
-                self.expect(b'{')?;
                 let (depth, mut seen) = (depth.checked_sub(1)?, 0u64);
-                self.members(|scan, key| {
-                    let Some(at) = wanted.iter().position(|(one, _)| one.as_bytes() == key) else {
-                        return scan.skip(depth);
+                self.expect(b'{')?.members(|key, rest| {
+                    let Some(at) = wanted.iter().position(|(one, _)| are_same(one.as_bytes(), key)) else {
+                        return rest.skip(depth);
                     };
                     if seen & (1 << at) != 0 {
                         return None;
                     }
                     seen |= 1 << at;
-                    scan.read(&wanted[at].1, found, depth)
+                    rest.read(&wanted[at].1, found, depth)
                 })
             }
         }
     }
 
-    fn field(&mut self, kind: Kind) -> Option<Found<'de>> {
+    #[inline(always)]
+    fn field(self, kind: Kind) -> Option<(Found<'de>, Self)> {
         match self.next()? {
-            b'"' if kind != Kind::Integer => Some(Found::Text(Cow::Borrowed(self.string()?))),
-            first if kind != Kind::Text => Some(Found::Integer(self.number(first)??)),
+            (b'"', rest) if kind != Kind::Integer => {
+                rest.string().map(|(text, rest)| (Found::Text(Cow::Borrowed(text)), rest))
+            }
+            (first, rest) if kind != Kind::Text => {
+                let (number, rest) = rest.number(first)?;
+                Some((Found::Integer(number?), rest))
+            }
             _ => None,
         }
     }
+}
+
+/// Whether two keys are the same. They are short: the call of a library costs more than to compare them here.
+#[inline(always)]
+fn are_same(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one == other)
 }
 
 /// The highest bit of each byte that cannot stand in a string as it is: a quote, a backslash, a control
 /// character.
 #[inline(always)]
 fn special(word: u64) -> u64 {
-    let (quote, backslash) = (word ^ (ONES * b'"' as u64), word ^ (ONES * b'\\' as u64));
-    let zero = |word: u64| word.wrapping_sub(ONES) & !word;
-    (zero(quote) | zero(backslash) | (word.wrapping_sub(ONES * 32) & !word)) & HIGHEST
+    // With bit 1 flipped a quote is a space, and so the first one behind the control characters.
+    let below = (word ^ (ONES * 2)).wrapping_sub(ONES * (b' ' as u64 + 1));
+    let backslash = (word ^ (ONES * b'\\' as u64)).wrapping_sub(ONES);
+    (below | backslash) & !word & HIGHEST
 }
