@@ -175,7 +175,7 @@ def test_when_all_windows_are_over_a_name_can_begin_again_in_another_sink(applic
     status, told = call("topics", path, "--delete", "--name", application.name)
     assert status == 0
     assert "stream places was released up to timestamp" in told
-    assert "let nothing begin before" in told
+    assert "set timeline.start to" in told
     assert names(application) == {application.source, application.sink, application.dead}
     status, told = call("topics", path, "--create")
     assert status == 1
@@ -202,7 +202,7 @@ def test_what_the_state_has_decided_is_not_forgotten_with_the_ledger(application
     decided(application)
     status, told = call("topics", path, "--delete", "--name", application.name)
     assert status == 1
-    assert "and the ledger is not the one of then" in told
+    assert "which the ledger of now does not have" in told
     assert "costs nothing" not in told
     # An older entry is there, whose window is over, and one that holds the decided timestamp is open.
     charged(application, now() - 5_000, 4_000)

@@ -1,4 +1,4 @@
-"""A cluster that was put back to an earlier point: nothing in Kafka tells, and the witness outside does."""
+"""A cluster that was restored to an earlier point: nothing in Kafka tells, and the witness outside does."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TIMED = ("places", "hidden", "stays")
 NOWHERE = dict.fromkeys(TIMED, 0)
 EPSILON, MAXIMUM, AFTER = Fraction(4), 200, 40
 BACK = (
-    ": the cluster, or its topics, were put back to an earlier point, and what was released after that would "
+    ": the cluster, or its topics, were restored to an earlier point, and what was released after that would "
     "be drawn again. Restore a copy of the cluster that has what was released last: that costs nothing. If "
     "there is none, give the stream a new name and a new sink (whose epsilon adds up)"
 )
@@ -254,7 +254,7 @@ def check_that_a_worker_stops(restored: Restored, messages: Sequence[str]) -> No
     with WorkerProcess("eventveil", application.path, log, *arguments) as worker:
         assert worker.wait() == 1
     assert f"witness {restored.witness}: written {restored.seen().when}" in log.read_text()
-    assert "the cluster, or its topics, were put back to an earlier point" in log.read_text()
+    assert "the cluster, or its topics, were restored to an earlier point" in log.read_text()
     assert [application.released(stream, "read_uncommitted") for stream in TIMED] == before
     assert any(message.partition(": on ")[0] in log.read_text() for message in messages)
 

@@ -54,7 +54,7 @@ QUOTED: list[tuple[str, str, object]] = [
     (DEPLOY, r"when it holds (three quarters) of what the machine", memory.DEFAULT_SHARE),
     ("docs/reliability.md", r"by default (three quarters) of the least", memory.DEFAULT_SHARE),
     ("docs/replay.md", r"from a topic of (five million) events or more", processes._PAYS),
-    (README, r"Every test runs against Apache Kafka ([\d.]+);", newest_version()),
+    (README, r"All tests that need a broker run against Apache Kafka ([\d.]+);", newest_version()),
     ("docs/architecture.md", r"## What Apache Kafka does \(([\d.]+)\)", newest_version()),
     (DEPLOY, r"which listens on port (\d+)", BROKER_PORT),
     ("docs/first-steps.md", r"in the foreground, on port (\d+)", BROKER_PORT),

@@ -36,9 +36,9 @@ _PATIENCE_SECONDS = 60.0
 def announce(topology: str, name: str, timeout: float | None) -> None:
     """Announce a look at the counters of a stream of TOPOLOGY with pan_private: announced.
 
-    Wait until the command says which timestamp the worker will publish because of it, look once, and be done
-    before that timestamp closes. Another look needs another announcement: there is one in a timestamp. Exit
-    status 1, and no look, if no worker answers in time; the announcement is void then.
+    Wait until the command says which timestamp the worker will publish because of it, look once, and finish
+    before that timestamp closes. Each announcement covers one look, and a timestamp takes one announcement.
+    Exit status 1, and no look, if no worker answers in time; the announcement is void then.
     """
     loaded = load_or_exit(topology)
     announced = [one for one in loaded.streams if loaded.announcements in kind_of(one).beside(loaded, one)]
@@ -57,7 +57,7 @@ def announce(topology: str, name: str, timeout: float | None) -> None:
         click.echo("do not look; a timestamp may be published for it anyway", err=True)
         sys.exit(EXIT_FAILED)
     if until <= time.time_ns() // 1_000_000:
-        click.echo("do not look: its time is over, the worker is behind; announce again later", err=True)
+        click.echo("do not look: its time is over: the worker is behind; announce again later", err=True)
         sys.exit(EXIT_FAILED)
     click.echo(f"look once, and finish before {timeline.format_rfc3339(until)}")
 
@@ -89,5 +89,5 @@ def _announce(topology: Topology, stream: Stream, timeout: float) -> int:
     raise StateRefused(
         f"stream {stream.name}",
         f"no worker answered within {timeout:g} s",
-        "Do not look. Check that a worker is running and that nobody else looks first; then announce again",
+        "Do not look. Check that a worker is running and no other look is announced; then announce again",
     )

@@ -45,9 +45,9 @@ def doctor(
     """Say what would become of the newest events of the sources of TOPOLOGY, before anything runs.
 
     How many would count, and why the others would not, with an example and the line of the file to change;
-    which partitioner keys were written with; whose times records have; users in several partitions; values
-    of the column field that are not listed; and a topology that fits better. Nothing is written to Kafka and
-    no budget is spent. What is printed is raw data.
+    which partitioner keys were written with; whether brokers or producers set the times of records; users in
+    several partitions; values of the column field that are not listed; and a topology that fits better.
+    Nothing is written to Kafka and no budget is spent. What is printed is raw data.
 
     Exit status 0 if all is well; 3 if a tenth or more of the events that a stream asks for would not count,
     if its filter or list of columns leaves out nearly all, or if a worker would refuse a source;
@@ -66,7 +66,7 @@ def doctor(
             "doctor",
             words_of(error)
             if getattr(error, "filename", None)
-            else f"{path}: {error}; check the path and its rights",
+            else f"{path}: {error}; check the path and its permissions",
         )
     if as_json:
         click.echo(orjson.dumps(report.fields(), option=orjson.OPT_INDENT_2).decode())

@@ -108,7 +108,7 @@ def export(
     except OSError as error:
         stop_if_unread(error)
         what = f"{error.filename or output}: {error.strerror or error}"
-        fail("export", f"{what}; check the path and its rights")
+        fail("export", f"{what}; check the path and its permissions")
     click.echo(f"eventveil export: {count(total, unit)} of {releases.stream}, in {output}", err=True)
 
 

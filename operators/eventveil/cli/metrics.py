@@ -9,5 +9,5 @@ from eventveil.worker.observe.metrics import describe_metrics
 
 @click.command()
 def metrics() -> None:
-    """Print the metrics and health checks of a worker (Markdown)."""
+    """Print a reference of the metrics and health checks of a worker, in Markdown."""
     click.echo(describe_metrics(), nl=False)

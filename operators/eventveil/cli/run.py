@@ -111,7 +111,8 @@ def _member_name(value: str | None) -> str | None:
     default=_METRICS,
     show_default=True,
     help="Where to serve /metrics, /health/live and /health/ready; port 0 takes a free one. If the "
-    "default port is taken, the next free one is used, and the log says which; any other has to be free.",
+    "default port is taken, the next free one is used, and the log says which; one that is named must be "
+    "free.",
 )
 @click.option(
     "--page/--no-page",
@@ -142,7 +143,7 @@ def _member_name(value: str | None) -> str | None:
     callback=_member,
     help="A name in the consumer group that no other worker has, such as that of the pod. A worker that "
     "comes back under it within 30 seconds keeps its partitions, and the others do not stop. One that is "
-    "gone is replaced after 30 seconds, without a name after 10 at the latest.",
+    "gone is replaced after 30 seconds; a worker without a name after 10 seconds at the latest.",
 )
 @click.option(
     "--processes",
@@ -346,7 +347,7 @@ def _mistakes_that_stay(topology: Topology, seconds: float) -> EventveilError | 
     while (found := check_surroundings(topology)) is not None:
         if (refusal := patience.refusal(found)) is not None:
             return refusal
-        log.warning("not started yet: %s", "for the same reason" if str(found) == told else found)
+        log.warning("not started yet: %s", "the topics have not changed" if str(found) == told else found)
         told = str(found)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)

@@ -29,7 +29,7 @@ def status(topology: str, as_json: bool) -> None:
     """Say of each stream of TOPOLOGY what was released last, what is next, and what the window has spent.
 
     Reads the newest releases in the sinks, which are public: no worker is asked, and no right to raw data is
-    needed. Streams of values have no timestamps: of these it says what each partition read last.
+    needed. Streams of values have no timestamps: of these it gives the newest reading of each partition.
 
     Exit status 0 if all is well; 3 if the next release of a stream is overdue by more than a minute, or its
     releases show that nothing counts, or less than half of counts.expected; 1 if a sink cannot be read.

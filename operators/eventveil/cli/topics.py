@@ -47,7 +47,7 @@ _SHOWN_SECONDS = 10
     help="List topics and state left under TOPOLOGY's name and what deleting them loses; --name deletes. "
         "Sinks, sources and dead letters stay.",
 )  # fmt: skip
-@click.option("--name", "typed", help="With --delete: the name, to delete what it left behind.")
+@click.option("--name", "typed", help="With --delete: confirm by the name of the topology.")
 def topics(
     topology: str, create: bool, sources: bool, print_only: bool, delete: bool, typed: str | None
 ) -> None:
@@ -166,7 +166,7 @@ def _delete(topology: Topology, *, apply: bool) -> bool:
     if not left.released and topology.streams:
         click.echo("no count was released: what is lost can be counted again, and costs nothing")
     if topology.readings:
-        click.echo("values that have no reading yet are lost; the next ones are read when it begins anew")
+        click.echo("values that have no reading yet are lost; later ones are read once it is created again")
     if not apply:
         click.echo(f"nothing was deleted; stop the workers and add --name {topology.name}")
         return True
@@ -174,8 +174,8 @@ def _delete(topology: Topology, *, apply: bool) -> bool:
     click.echo("deleted; `eventveil topics --create` begins anew")
     if over:
         click.echo(
-            f"let nothing begin before {format_rfc3339(over)} (timeline.start): what is released again costs "
-            "its epsilon again, and nothing here remembers it"
+            f"set timeline.start to {format_rfc3339(over)} or later: what is released again costs its "
+            "epsilon again, and no record of the first time is left"
         )
     return True
 

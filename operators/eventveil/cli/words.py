@@ -19,7 +19,7 @@ from eventveil.model.errors import EventveilError
 def words_of(error: BaseException) -> str:
     """An error with its place; of a file also what to do, of a broker also what Kafka calls it."""
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename} cannot be opened ({error.strerror}); check the path and its rights"
+        return f"{error.filename} cannot be opened ({error.strerror}); check the path and its permissions"
     return kafka_words(error)
 
 

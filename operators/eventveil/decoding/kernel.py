@@ -20,17 +20,17 @@ def _load() -> tuple[Any, str]:
     """The kernel, or None, and which way events are read, in words."""
     switch = os.environ.get(SWITCH, "on")
     if switch == "off":
-        return None, f"events are read in plain Python, for {SWITCH} is off"
+        return None, f"events are read in plain Python because {SWITCH} is off"
     try:
         found = import_module("eventveil_kernel")
     except ModuleNotFoundError:
         return None, "events are read in plain Python, at four to eight times the cost (docs/deploy.md)"
     except ImportError as error:
-        return None, f"events are read in plain Python, for eventveil-kernel cannot be loaded: {error}"
+        return None, f"events are read in plain Python because eventveil-kernel cannot be loaded: {error}"
     if found.INTERFACE != _INTERFACE:
         return None, (
-            f"events are read in plain Python, for eventveil-kernel has interface {found.INTERFACE} and not"
-            f" {_INTERFACE}; install the one that comes with this version"
+            f"events are read in plain Python because eventveil-kernel has interface {found.INTERFACE} and"
+            f" not {_INTERFACE}; install the one that comes with this version"
         )
     return found, "events are read by the compiled kernel"
 

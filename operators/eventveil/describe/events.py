@@ -20,9 +20,9 @@ def one_user(source: Source) -> str:
     several = "several values for one person are several users."
     if len(listed) > 1:
         several = (
-            "several values for one person are several users: so is a person whose events have now"
-            f" {listed[0]}, now {' or '.join(listed[1:])}. A value that is found in two of these fields is"
-            " one user."
+            "a person with several values is several users, and so is one whose events have sometimes"
+            f" {listed[0]} and sometimes {' or '.join(listed[1:])}. A value that is found in two of these"
+            " fields is one user."
         )
     kind = _TYPES[source.user_type] + (")," if len(listed) > 1 else ")")
     told = f"All events with one value of {place} ({kind} are one user; {several}"
@@ -44,8 +44,8 @@ def which_events(source: Source) -> Iterator[str]:
         )
     if source.time_zone is not None:
         yield (
-            f"Times without a zone are those of clocks in {source.time_zone}: of a time that they show twice"
-            " the first is meant, and one that they leave out cannot be read."
+            f"Times without a zone are local times in {source.time_zone}: one that occurs twice is taken as"
+            " the first, and one that does not occur cannot be read."
         )
 
 
@@ -66,11 +66,11 @@ def engine(stream: Stream) -> Iterator[str]:
     yield (
         "All of this holds only if the engine that counts keeps four promises (counts: trusted), of which"
         " numbers show nothing. (1) Users are distinct, and bounded: one user adds at most"
-        f" {bound} to all columns of a timestamp together{each}; who adds k times as much is protected by k"
-        " times the epsilon. (2) What counts of one user does not depend on others: no watermark that follows"
-        " the times of events decides what is late, no limit is shared. (3) There is one number per timestamp"
-        f" and column, in the partition of its column ({source.partitioner} of {source.column}); a later"
-        " record replaces it. (4) It does not change once the timestamp is complete."
+        f" {bound} to all columns of a timestamp together{each}; for one who adds k times as much the"
+        " bound is k times the epsilon. (2) What counts of one user does not depend on others: no watermark"
+        " that follows the times of events decides what is late, no limit is shared. (3) There is one number"
+        f" per timestamp and column, in the partition of its column ({source.partitioner} of {source.column})"
+        "; a later record replaces it. (4) It does not change once the timestamp is complete."
     )
     yield (
         "Not seen here: events, users, whether the engine keeps a promise, and what it loses. Who can"

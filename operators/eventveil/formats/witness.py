@@ -216,8 +216,8 @@ def refusal(place: str, witness: Witness, lost: Sighting, newest: Sighting | Non
     of = "" if lost.instance is None else f" (of {lost.instance})"
     return StateRefused(
         f"{place}, {lost.line}",
-        f"on {witness.when} {log} had {lost.what}{of}, and now {now}: the cluster, or its topics, were put "
-        "back to an earlier point, and what was released after that would be drawn again",
+        f"on {witness.when} {log} had {lost.what}{of}, and now {now}: the cluster, or its topics, were "
+        "restored to an earlier point, and what was released after that would be drawn again",
         "Restore a copy of the cluster that has what was released last: that costs nothing. If there is "
         "none, give the stream a new name and a new sink (whose epsilon adds up)",
     )

@@ -196,7 +196,7 @@ def _of_file(path: str, section: str) -> Token:
         text = Path(path).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         told = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise NoToken(place, f"it cannot be read ({told})", "Check the path and its rights") from None
+        raise NoToken(place, f"it cannot be read ({told})", "Check the path and its permissions") from None
     return Token(_checked(text, place), _expiry(text))
 
 

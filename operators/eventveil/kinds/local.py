@@ -52,7 +52,7 @@ def _promised(stream: Stream, control: str) -> Iterator[str]:
         " also in the raw topic."
     )
     yield (
-        "A user who sends k reports is protected by k times that epsilon only, and one who reports in both"
+        "For a user who sends k reports the bound is k times that epsilon, and one who reports in both"
         " phases pays both. The worker cannot bound k: a report that does not count has been sent."
     )
     yield "Not protected: that a report was sent, by whom, for which stream and when."

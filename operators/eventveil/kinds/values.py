@@ -68,7 +68,7 @@ def _promised(stream: ReadingStream, mechanism: ValueStream) -> Iterator[str]:
     )
     again = " A mean that moves has more of them held back." if shape.drift is not None else ""
     yield (
-        f"Held back: the first {shape.held} values of each partition get no reading, for a threshold is"
+        f"Held back: the first {shape.held} values of each partition get no reading, because the threshold is"
         f" estimated from them. Every later one gets a reading, in order.{again}"
     )
     yield (
@@ -81,7 +81,7 @@ def _bound(stream: ReadingStream, guarantee: ValueGuarantee) -> Iterator[str]:
     """What is promised of one value, and of several of one user."""
     bound, factor = f"epsilon {stream.mechanism.epsilon_text}", f"e^{number(guarantee.epsilon)}"
     replaced = "for any one value, replaced by any other at its position"
-    several = "A user with k values is protected by k times that epsilon only"
+    several = "For a user with k values the bound is k times that epsilon"
     if not guarantee.delta:
         yield (
             f"{bound.capitalize()} {replaced}: it changes the probability of any output by a factor of at"

@@ -158,7 +158,7 @@ def _check_whole(
     for name in sorted(decided):
         known = manifest[name].ledger_id
         if name not in names or ledger is None or known not in (None, ledger.id):
-            what = f"its state has decided timestamp {decided[name]}, and the ledger is not the one of then"
+            what = f"its state has decided timestamp {decided[name]}, which the ledger of now does not have"
             raise StateRefused(f"stream {name}", what, _NEW_NAME)
     for place, first in cluster.first_offsets([] if ledger is None else ledger.places).items():
         if first > 0:
@@ -173,7 +173,7 @@ def _without_end(kinds: frozenset[str]) -> str | None:
         if name in LOCAL_KINDS:
             return "producers have been told its threshold, and would go on using it"
         if kind is None:
-            return f"nothing here knows {name}, by which it has released"
+            return f"the mechanism {name}, by which it has released, is not installed here"
         if kind.level == "user":
             return f"{name} promises its epsilon for all that a person does, not for a window"
     return None

@@ -65,9 +65,9 @@ class ManifestRecord(Durable, frozen=True):
             raise StateRefused(
                 place,
                 f"there is no genesis record of stream {stream}",
-                "Run `eventveil topics --create`, which begins a new stream, or says that a source has got "
-                "partitions (then `eventveil migrate` goes on). If the stream has run before and both find "
-                "nothing else, its state is lost: give the stream a new name and a new sink",
+                "If the stream is new, run `eventveil topics --create`. If that reports that a source has "
+                "more partitions, run `eventveil migrate`. If the stream has run before and neither reports "
+                "another cause, its state is lost: give the stream a new name and a new sink",
             )
         manifest = cls.decode(value, place)
         if manifest.stream != stream:

@@ -63,9 +63,9 @@ from eventveil.tasks.release import ReleaseState
 from eventveil.topology.changes import (
     DISCOVERS,
     LEVELS,
+    NEW_STREAM,
     REFUSED_BY_BOUNDARY,
     REFUSED_BY_DISCOVERY,
-    RENAME,
     SOUND,
     anew,
     changed,
@@ -209,11 +209,11 @@ def check_reset(checkpoint: Checkpoint, differences: Mapping[str, Difference], s
     """Raise StateRefused unless the stream can begin again at timestamp ``start``, with another sink only."""
     place = f"stream {checkpoint.stream}"
     if DISCOVERS in checkpoint.manifest.fields:
-        what = "its columns were found in the data, at a cost that a new generation would add to"
-        raise StateRefused(place, what, RENAME)
+        what = "it cannot be reset: its columns are found in the data, which would be charged again"
+        raise StateRefused(place, what, NEW_STREAM)
     if checkpoint.terms.mechanism in LOCAL_KINDS:
-        what = "its threshold is public, and producers who made reports for it would not learn of another one"
-        raise StateRefused(place, what, RENAME)
+        what = "it cannot be reset: its threshold is public, and producers would go on using it"
+        raise StateRefused(place, what, NEW_STREAM)
     if checkpoint.by_boundary:
         what = (
             "with append_time: boundary the offset from which the events of a timestamp can be found is not "

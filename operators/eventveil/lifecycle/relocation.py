@@ -192,7 +192,7 @@ def check_inputs(
     if others:
         raise StateRefused(
             f"stream {checkpoint.stream}",
-            f"{', '.join(others)} changed together with what it reads from, and between two timestamps only",
+            f"{', '.join(others)} changed along with its topics, and can only change between two timestamps",
             "Put these settings back, migrate, and change them afterwards",
         )
     if LOST_FROM in differences and not accepts_loss:

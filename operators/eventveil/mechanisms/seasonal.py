@@ -110,7 +110,7 @@ class Seasonal(WEventMechanism):
         """See ``Mechanism.notes``."""
         periods = " and ".join(map(str, self._periods))
         seasons = f"Seasons of {periods} timestamps are expected" if periods else "No season is expected"
-        often = "" if self._gaussian else ", at most timestamps a prediction"
+        often = "" if self._gaussian else ", and for most timestamps a prediction"
         return (
             f"{seasons} (option periods); a release is an estimate{often}, so its"
             " error is not the noise of one count.",

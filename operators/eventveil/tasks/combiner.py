@@ -15,8 +15,8 @@ from eventveil.decoding.rules import LARGEST_COUNT
 from eventveil.model.errors import StateRefused
 
 _FOREIGN = (
-    "Find out who else writes to this topic and revoke the right; then delete it, let `eventveil topics "
-    "--create` make it and `eventveil migrate` count again what was not released"
+    "Find out who else writes to this topic and revoke the right; then delete the topic, let `eventveil "
+    "topics --create` make it and `eventveil migrate` count again what was not released"
 )
 #: A run of empty partials spans at most this many offsets: what a successor may have to read again.
 _RUN_OFFSETS = 10_000

@@ -70,7 +70,7 @@ def _read(path: str, problems: Problems) -> Section:
             data = file.read(SIZE_LIMIT + 1)
     except OSError as error:
         raise TestsInvalid(
-            f"{path}: the file cannot be read ({error.strerror}); check the path and its rights"
+            f"{path}: the file cannot be read ({error.strerror}); check the path and its permissions"
         ) from None
     if len(data) > SIZE_LIMIT:
         raise TestsInvalid(f"{path}: the file is larger than 1 MiB; divide it, or use repeat for many events")

@@ -196,7 +196,7 @@ def _discovered(node: Table, name: str, reading: ReadingPass) -> ColumnNames | I
     """Columns that are found in the data: before that, all events count in one."""
     for key in node.entries.keys() - {"discover"}:
         reading.problems.add(
-            node.keys[key], f"unknown key {key!r} in {name}; discover stands alone, and finds every column"
+            node.keys[key], f"unknown key {key!r} in {name}; discover cannot be combined with other keys"
         )
     section = _DISCOVER.read(node.entries["discover"], f"{name}.discover", reading)
     if isinstance(section, Invalid) or len(node.entries) > 1:
@@ -279,7 +279,7 @@ def _from_product(node: Table, name: str, reading: ReadingPass) -> ColumnNames |
     """All combinations of the names in some lists, the first list varying slowest, and then the others."""
     for key in node.entries.keys() - {"product", "also"}:
         reading.problems.add(
-            node.keys[key], f"unknown key {key!r} in {name}; beside product only also can stand"
+            node.keys[key], f"unknown key {key!r} in {name}; with product the only other key is `also`"
         )
     lists = node.entries["product"]
     if not isinstance(lists, Items) or not 2 <= len(lists.items) <= MOST_LISTS:
@@ -329,7 +329,9 @@ def _combined(
 
 def _from_range(node: Table, name: str, reading: ReadingPass) -> ColumnNames | Invalid:
     for key in node.entries.keys() - {"range"}:
-        reading.problems.add(node.keys[key], f"unknown key {key!r} in {name}; a range stands alone")
+        reading.problems.add(
+            node.keys[key], f"unknown key {key!r} in {name}; range cannot be combined with other keys"
+        )
     pair = node.entries["range"]
     bound = One(Whole(-_EXTREME, _EXTREME))
     if not isinstance(pair, Items) or len(pair.items) != 2:

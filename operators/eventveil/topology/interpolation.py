@@ -110,7 +110,7 @@ def _secret(path: str, read_secret: Callable[[str], str] | None) -> str:
         return read_secret(path)
     except OSError as error:
         raise _CannotExpandError(
-            f"secret file {path} cannot be read ({error.strerror}); check the path and its rights"
+            f"secret file {path} cannot be read ({error.strerror}); check the path and its permissions"
         ) from None
     except ValueError as error:
         raise _CannotExpandError(f"secret file {path}: {error}") from None

@@ -65,7 +65,7 @@ def _read(path: str, problems: Problems) -> bytes | None:
             data = file.read(SIZE_LIMIT + 1)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        problems.add(START, f"the file cannot be read ({why}); check the path and its rights")
+        problems.add(START, f"the file cannot be read ({why}); check the path and its permissions")
         return None
     if len(data) > SIZE_LIMIT:
         problems.add(

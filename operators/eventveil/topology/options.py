@@ -104,8 +104,8 @@ OPTIONS: dict[str, MechanismOption] = {
         # The mechanisms have the limits of either meaning.
         One(Rational(1_000_000, LEAST_DELTA, 31, f"{DELTAS}; for groups of a window, from 1e-6 to 1000000")),
         "With noise: gaussian, the probability with which the promise of epsilon may fail: well below one in"
-        " the number of users. For groups of a window, how much costlier one may be than the best; more is"
-        " faster.",
+        " the number of users. With groups of a window, how much more a grouping may cost than the best one;"
+        " a larger value is faster to compute.",
         derived="none with noise: laplace; 1 / (2 parts) for groups",
         sound="windows across the change are counted in mu squared, with the larger delta",
     ),

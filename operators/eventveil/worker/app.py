@@ -60,8 +60,9 @@ _MORE_MEMORY = (
 _UNDO: Mapping[Hold, str] = {
     "append-time": (
         "records come without the broker's append time, so it is unknown which were late; nothing is "
-        "closed or charged. kafka-configs.sh --bootstrap-server ... --alter --topic {topic} --add-config "
-        "message.timestamp.type=LogAppendTime; the records that came meanwhile become dead letters"
+        "closed or charged. Run `kafka-configs.sh --bootstrap-server ... --alter --topic {topic} "
+        "--add-config message.timestamp.type=LogAppendTime`. The records that came meanwhile become "
+        "dead letters"
     ),
     "schema-registry": (
         "the schemas that records name cannot be queried (see the previous log line); nothing after them is "

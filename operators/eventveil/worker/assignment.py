@@ -351,7 +351,7 @@ class Assignment:
 def _fenced_for_good(tp: TopicPartition, error: Exception) -> StateRefused:
     return StateRefused(
         str(tp),
-        f"another application writes its state, and no rebalance explains it ({error})",
+        f"another application is writing its state, and no rebalance explains that ({error})",
         "Find the second application with this name and stop it",
     )
 

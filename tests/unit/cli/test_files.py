@@ -32,4 +32,4 @@ def test_a_file_that_cannot_be_opened_is_told_with_its_path_and_the_remedy(
     assert (found.exit_code, "Errno" in told) == (1, False), told
     assert told.startswith(f"eventveil {arguments[0]}: {NOWHERE}")
     assert "No such file or directory" in told
-    assert told.endswith("check the path and its rights")
+    assert told.endswith("check the path and its permissions")

@@ -225,7 +225,7 @@ def test_an_invalid_topology_is_exit_78(folder: Path) -> None:
 def test_a_file_that_cannot_be_read_is_exit_1(folder: Path, source: str, why: str) -> None:
     result = run(source=source)
     assert result.exit_code == 1
-    told = f"eventveil replay: {source} cannot be opened ({why}); check the path and its rights\n"
+    told = f"eventveil replay: {source} cannot be opened ({why}); check the path and its permissions\n"
     assert result.stderr.endswith(told)
     assert not (folder / "out.jsonl").exists()
 

@@ -32,7 +32,7 @@ def test_a_worker_waits_for_topics_that_a_broker_does_not_know_yet(
     assert run._mistakes_that_stay(topology(), 30.0) is None
     assert pauses == [0.5, 1.0]
     assert caplog.text.count("not started yet: topics: topic raw (source) does not exist") == 1
-    assert caplog.text.count("not started yet: for the same reason") == 1
+    assert caplog.text.count("not started yet: the topics have not changed") == 1
 
 
 def test_a_worker_does_not_wait_for_topics_that_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,7 @@ def test_a_ledger_that_ends_earlier_is_told_with_both_ends_and_the_remedy() -> N
     (message,) = lost(LEDGER[:1], witness(LEDGER))
     assert message == (
         f"{PLACE}, stream visits: on 2026-01-01T00:00:00Z the ledger had timestamp 7 (of i-0), and now it "
-        "ends with timestamp 5: the cluster, or its topics, were put back to an earlier point, and what was "
+        "ends with timestamp 5: the cluster, or its topics, were restored to an earlier point, and what was "
         "released after that would be drawn again. Restore a copy of the cluster that has what was released "
         "last: that costs nothing. If there is none, give the stream a new name and a new sink (whose "
         "epsilon adds up)"

@@ -406,7 +406,7 @@ def test_changelogs_of_different_lives_are_refused() -> None:
         ({"from": FIRST + 5}, "the change does not follow the entry before it"),
         (
             {"after": {"mechanism": "uniform", "epsilon": "3", "window": 3, "units": 1}},
-            "the terms that it ends",
+            "it ends with other terms",
         ),
         (
             {"before": {"mechanism": "uniform", "epsilon": "3", "window": 3, "units": 1}},
@@ -456,7 +456,7 @@ def test_what_options_let_a_timestamp_cost_is_audited_across_changes_of_them(
     check_promise(life.ledger)
     assert [report.findings for report in life.audit()] == [()]
     life.settings["options"] = {"groups": 2}
-    assert [finding.what for finding in life.audit()[0].findings][-1].startswith("the terms that it ends")
+    assert [finding.what for finding in life.audit()[0].findings][-1].startswith("it ends with other terms")
 
 
 @pytest.mark.parametrize(

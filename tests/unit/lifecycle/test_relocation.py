@@ -282,7 +282,7 @@ def test_losses_are_accepted_by_name_and_other_settings_change_by_themselves(lif
     assert check_inputs(life.checkpoint, found.differences, accepts_loss=True) == found.differences
     sink = {**found.differences, "sink.topic": Difference("a", "b")}
     assert check_inputs(life.checkpoint, sink, accepts_loss=True) == sink
-    with pytest.raises(StateRefused, match=r"mechanism\.epsilon changed together with"):
+    with pytest.raises(StateRefused, match=r"mechanism\.epsilon changed along with"):
         check_inputs(life.checkpoint, {**sink, "mechanism.epsilon": Difference("1", "2")}, accepts_loss=True)
 
 

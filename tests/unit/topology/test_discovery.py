@@ -223,7 +223,7 @@ REFUSED = [
         "no column would ever be found",
     ),
     ("no delta", (("delta: 1e-9, ", ""),), "lacks delta"),
-    ("more than one", (("50}}", "50}, file: a.txt}"),), "discover stands alone"),
+    ("more than one", (("50}}", "50}, file: a.txt}"),), "discover cannot be combined with other keys"),
     ("none", (("most: 50", "most: 0"),), "most"),
     ("a window beyond the state", (("window: 120", "window: 1000000"),), "must stay a Kafka message"),
 ]  # fmt: skip

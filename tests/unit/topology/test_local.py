@@ -137,7 +137,7 @@ def test_check_says_in_words_what_is_protected_and_what_is_not(tmp_path: Path) -
     for words in (
         "Stream stays: museum.reports -> museum.stays, topl",
         "Epsilon 0.5 for any one report, made by its producer before it is sent",
-        "A user who sends k reports is protected by k times that epsilon only, and one who reports in both"
+        "For a user who sends k reports the bound is k times that epsilon, and one who reports in both"
         " phases pays both.",
         "Not protected: that a report was sent, by whom, for which stream and when.",
         "cut off at 0 and 480",

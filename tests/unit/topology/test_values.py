@@ -168,7 +168,7 @@ def test_check_says_in_words_what_is_protected_and_what_is_not(tmp_path: Path) -
     for words in (
         "Stream minutes: air.landed -> air.minutes, tops",
         "Epsilon 1.0 for any one value, replaced by any other at its position",
-        "A user with k values is protected by k times that epsilon only.",
+        "For a user with k values the bound is k times that epsilon.",
         "Not protected: that there is a value, the order of values, their number, and when they come.",
         "(epsilon 2, delta 1e-09) for any one value",
         "any set of outputs is at most e^2 times as likely, plus 1e-09.",

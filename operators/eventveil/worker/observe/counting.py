@@ -18,8 +18,8 @@ from eventveil.read.health import State, Total, looked_at, state_of, total_of
 log = logging.getLogger(__name__)
 
 _SAID: Mapping[State, str] = {
-    "nothing": "nothing that counts can be told from noise in the last %d releases of %s",
-    "much-less": "in the last %d releases of %s, less than half of counts.expected counts",
+    "nothing": "stream %s: its last %d releases cannot be told from noise, so perhaps no events count",
+    "much-less": "stream %s: its last %d releases show less than half of what counts.expected says",
 }
 _REMEDY = "; `eventveil doctor %s` says what becomes of its events and what to change (it shows raw data)"
 
@@ -67,6 +67,6 @@ class CountingStates:
             return
         self._logged[name], self._since[name] = now, 0
         if now in _SAID:
-            log.warning(_SAID[now] + _REMEDY, looked_at, name, self._path)
+            log.warning(_SAID[now] + _REMEDY, name, looked_at, self._path)
         elif before in _SAID:
-            log.info("stream %s: events are being counted again", name)
+            log.info("stream %s: its releases show again that events count", name)

@@ -66,10 +66,10 @@ class Losses:
         judged, lost = counts.total(), sum(counts[reason] for reason in REASONS)
         if lost >= _MUCH * judged:
             reason = max(REASONS, key=lambda one: (counts[one], one))
-            share = "no event counts" if lost == judged else f"{lost} events do not count"
+            share = "none counts" if lost == judged else f"{lost} do not count"
             remedy = self._remedy(stream, Reason(reason), partitions)
             log.warning(
-                "stream %s: of %d, %s; the most common reason is %s (%d): %s",
+                "stream %s: of %d events %s; the most common reason is %s (%d): %s",
                 stream, judged, share, reason, counts[reason], remedy,
             )  # fmt: skip
             self._told[stream] = self._clock()

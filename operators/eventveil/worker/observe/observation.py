@@ -33,12 +33,12 @@ HELD_SECONDS = 5.0
 #: What people do that holds up a partition until it is undone, and what readiness says of it.
 Hold = Literal["append-time", "schema-registry", "sink-schema", "open-transaction", "watermark"]
 _HELD: Mapping[Hold, str] = {
-    "append-time": "held up by records without the broker's append time: message.timestamp.type is to be"
+    "append-time": "held up by records without the broker's append time: message.timestamp.type must be"
     " LogAppendTime",
     "schema-registry": "held up by a schema registry that cannot be queried",
     "sink-schema": "held up by the schema of a sink, which the registry has not been found to know",
     "open-transaction": "held up by a transaction that was left open",
-    "watermark": "held up by an engine that has not said that a timestamp which is due is complete",
+    "watermark": "held up by an engine that has not marked a due timestamp as complete",
 }
 HOLDS = tuple(_HELD)
 #: An event loop that has not run for so long is dead.

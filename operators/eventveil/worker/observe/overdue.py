@@ -37,8 +37,9 @@ class Overdue:
             return
         self._told[stream] = now
         log.warning(
-            "timestamp %d of %s has been due for %d s and is not released: not all partitions of its source"
-            " are counted up to the timestamp's end. /health/ready of each worker says why; a worker with"
-            " an older file does not count a stream added since: restart it with the newer file",
-            timestamp, stream, seconds,
+            "stream %s: timestamp %d was due %d s ago and is not released: either its releases are held up,"
+            " or a partition of its source is not counted to the end of the timestamp. /health/ready of each"
+            " worker says which. A worker that runs an older file does not count a stream added since:"
+            " restart it with the current file",
+            stream, timestamp, seconds,
         )  # fmt: skip

@@ -72,14 +72,14 @@ def test_releases_without_counts_are_warned_of_once_and_their_end_is_told(
         seen.counting.published(released(5, -1, 2, 4))
         assert seen.counting.states() == {"visits": "nothing"}
         (warning,) = caplog.messages
-        assert "nothing that counts can be told from noise in the last 3 releases of visits" in warning
+        assert "stream visits: its last 3 releases cannot be told from noise" in warning
         assert "`eventveil doctor test.yaml`" in warning
         assert 'eventveil_counting_state{state="nothing",stream="visits"} 1.0' in look(seen)[0]
         seen.counting.published(released(900))
         assert seen.counting.states() == {"visits": "counting"}
         assert len(caplog.messages) == 1
         seen.counting.published(released(*[900] * (WINDOW - 1)))
-    assert caplog.messages[1:] == ["stream visits: events are being counted again"]
+    assert caplog.messages[1:] == ["stream visits: its releases show again that events count"]
 
 
 def test_counts_that_are_near_what_noise_hides_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -108,7 +108,7 @@ def test_less_than_half_of_what_is_expected_is_warned_of(caplog: pytest.LogCaptu
     with caplog.at_level(logging.INFO):
         seen.counting.published(released(*[200] * WINDOW))
     assert seen.counting.states() == {"visits": "much-less"}
-    assert "less than half of counts.expected counts" in caplog.messages[0]
+    assert "show less than half of what counts.expected says" in caplog.messages[0]
 
 
 def test_only_the_last_window_is_looked_at() -> None:
@@ -161,7 +161,7 @@ def test_who_asked_for_raw_data_is_told_the_reason_and_the_remedy(caplog: pytest
     with caplog.at_level(logging.INFO):
         judged(seen, [event(column="elsewhere")] * 120 + [b"{"] * 30)
     (told,) = caplog.messages
-    assert "stream visits: of 150, no event counts; the most common reason is unknown-column (120)" in told
+    assert "stream visits: of 150 events none counts; the most common reason is unknown-column (120)" in told
     assert "list it if it is public knowledge" in told
 
 
@@ -185,7 +185,7 @@ def test_users_that_are_in_other_partitions_are_told_with_how_they_came_there(
     with caplog.at_level(logging.INFO):
         losses.judged({"visits": outcomes}, letters, partitions)
     (told,) = caplog.messages
-    assert "of 211, 200 events do not count" in told
+    assert "of 211 events 200 do not count" in told
     if keyed:
         assert "crc32 puts them (librdkafka's default, consistent_random); the file says murmur2" in told
     else:

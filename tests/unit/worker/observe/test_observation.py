@@ -199,7 +199,7 @@ def test_a_timestamp_that_is_due_and_has_no_watermark_holds_its_partition_up() -
     made.look({SOURCE: marked(0)}, 11.0, due + 1)
     assert made.holds(11.0) == {SOURCE: "watermark"}
     (reason,) = made.obstacles(11.0)
-    assert reason.startswith("raw: 1 partition held up by an engine that has not said that a timestamp")
+    assert reason.startswith("raw: 1 partition held up by an engine that has not marked a due timestamp")
     for done in (marked(1), marked(None), marked(1, following=2)):
         made.look({SOURCE: done}, 12.0, due + 1)
         assert made.holds(30.0) == {}

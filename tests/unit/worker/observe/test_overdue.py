@@ -33,5 +33,5 @@ def test_a_worker_that_catches_up_is_not_told_of(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.INFO):
         overdue.look({"views": (99, 3_600_000)}, 1070.0 + OVERDUE_SECONDS)
     (message,) = caplog.messages
-    assert message.startswith("timestamp 99 of views has been due for 3600 s and is not released")
-    assert "a worker with an older file does not count a stream" in message
+    assert message.startswith("stream views: timestamp 99 was due 3600 s ago and is not released")
+    assert "A worker that runs an older file does not count a stream" in message
