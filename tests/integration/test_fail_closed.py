@@ -291,7 +291,7 @@ def test_topics_that_are_gone_are_missed_and_new_ones_do_not_pass_for_them(doome
         internal[1]: (f"topic {internal[1]} was deleted and created again", "run `eventveil migrate`"),
         doomed.sink: ("sink.topic_id was '", "The topic was deleted and created again"),
         doomed.source: (f"topic {doomed.source} was deleted and created again", "run `eventveil migrate`"),
-        internal[0]: ("there is no genesis record", "Run `eventveil topics --create`, which begins a new"),
+        internal[0]: ("there is no genesis record", "If the stream is new, run `eventveil topics --create`"),
     }
     for topic, texts in expected.items():
         doomed.delete(topic)

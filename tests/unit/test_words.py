@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 WORDS = re.compile(
-    r"\b(whoever|for\s+ever|so\s+many|says\s+so|bury|buried|mend(s|ed|ing)?|neglect\w*)\b", re.I
+    r"\b(whoever|for[\s_]+ever|so\s+many|says\s+so|bury|buried|mend(s|ed|ing)?|neglect\w*)\b", re.I
 )
 #: Sentences that are translated rather than written: "this is no error", "the errors hang together".
 HABITS = re.compile(
@@ -23,6 +23,9 @@ HABITS = re.compile(
 FROZEN = re.compile(r"release(-\d+)?\.(schema\.json|avsc)")
 TEXTS = {
     "operators": "**/*.py",
+    "operators/kernel/src": "*.rs",
+    "deploy": "*",
+    "examples": "**/*.*",
     "docs": "**/*.md",
     "schemas": "**/*.json",
     "topologies": "**/*.yaml",
@@ -30,7 +33,7 @@ TEXTS = {
     "monitoring": "*",
     "tests": "**/*.py",
     "benchmarks": "**/*.py",
-    ".": "*.md",
+    ".": "[!.]*.*",
 }
 
 

@@ -113,17 +113,15 @@ class Application:
         """Write the topology file (JSON is YAML)."""
         self.path.write_text(json.dumps(self.document, indent=1))
 
-    def command(self, *arguments: str) -> str:
-        """Run an eventveil command in this process; its output, if it succeeds."""
+    def command(self, *arguments: str, status: int = 0) -> str:
+        """Run an eventveil command in this process, which ends with that status; its output."""
         result = CliRunner().invoke(main, list(arguments), catch_exceptions=False)
-        assert result.exit_code == 0, result.output
+        assert result.exit_code == status, result.output
         return result.output
 
     def failing_command(self, *arguments: str) -> str:
         """Run an eventveil command that must fail; its output."""
-        result = CliRunner().invoke(main, list(arguments), catch_exceptions=False)
-        assert result.exit_code == 1, result.output
-        return result.output
+        return self.command(*arguments, status=1)
 
     def alter(self, topic: str, settings: dict[str, str]) -> None:
         """Change settings of a topic."""

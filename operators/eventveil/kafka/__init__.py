@@ -1,1 +1,1 @@
-"""Everything that speaks to Kafka through librdkafka: settings, topics, reading to an end, fenced writing."""
+"""All that speaks to Kafka: settings, topics, reading to an end, fenced writing; how, each module says."""

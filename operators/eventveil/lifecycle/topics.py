@@ -166,7 +166,7 @@ def _plans(topology: Topology, source_partitions: Mapping[str, int]) -> list[Top
         *_rekeying(topology, sizes, source_partitions),
         *(_counting(topology, sum(sizes.values())) if topology.streams else ()),
         *_values(topology, source_partitions),
-        TopicPlan(topology.ledger, "ledger", partials, True, (*_kept_for_ever(topology),)),
+        TopicPlan(topology.ledger, "ledger", partials, True, (*_never_removed(topology),)),
         *_control(topology),
         *_announcements(topology),
         *(_sink(topology, stream) for stream in topology.streams),
@@ -280,7 +280,7 @@ def _kept_partials(topology: Topology) -> tuple[Setting, ...]:
     )
 
 
-def _kept_for_ever(topology: Topology) -> tuple[Setting, ...]:
+def _never_removed(topology: Topology) -> tuple[Setting, ...]:
     return (
         Setting("cleanup.policy", "delete", "equal", "compaction would remove what has to stay"),
         Setting("retention.ms", "-1", "at-least", "the audit needs every entry, a worker all it heard"),
@@ -353,7 +353,7 @@ def _control(topology: Topology) -> Iterator[TopicPlan]:
 def _announcements(topology: Topology) -> Iterator[TopicPlan]:
     """Where looks at the counters of pan-private streams are announced."""
     if topology.announcements in beside(topology):
-        yield TopicPlan(topology.announcements, "announcements", 1, True, _kept_for_ever(topology))
+        yield TopicPlan(topology.announcements, "announcements", 1, True, _never_removed(topology))
 
 
 def _sink(topology: Topology, stream: Stream) -> TopicPlan:

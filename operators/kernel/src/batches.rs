@@ -178,7 +178,7 @@ impl Cursor<'_> {
         None
     }
 
-    /// A length and so many bytes; nothing inside is null.
+    /// A length and that number of bytes; nothing inside is null.
     fn span(&mut self) -> Option<Option<Range<usize>>> {
         let length = self.varint()?;
         if length == -1 {

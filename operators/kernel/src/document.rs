@@ -227,7 +227,7 @@ impl<'de> Visitor<'de> for Field<'_, 'de> {
     }
 }
 
-/// Checks a value that nobody asked for, down to so many levels.
+/// Checks a value that nobody asked for, down to `depth` levels.
 struct Skip(u32);
 
 impl Skip {

@@ -226,7 +226,7 @@ pub fn records<'py>(
     Ok(())
 }
 
-/// int64 of the partition that the client library of Java gives each key among so many, -1 where there is none.
+/// int64 of the partition that the client library of Java gives each key among the partitions, -1 where there is none.
 #[pyfunction]
 pub fn partitions<'py>(py: Python<'py>, keys: Parts<'py>, count: u32) -> PyResult<Bound<'py, PyBytes>> {
     if count == 0 {

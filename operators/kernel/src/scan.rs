@@ -108,7 +108,7 @@ impl<'de> Rest<'de> {
         Some((sure.then_some(if negative { -number } else { number }), Rest(&text[at..])))
     }
 
-    /// A value that nobody asked for, down to so many levels.
+    /// A value that nobody asked for, down to `depth` levels.
     fn skip(self, depth: u32) -> Option<Self> {
         let (first, rest) = self.next()?;
         match first {
