@@ -108,7 +108,7 @@ def test_a_watermark_holds_a_stream_that_goes_on_under_other_terms_and_is_replay
                 time.sleep(0.2)
             # By now the other partition may wait for its next one too.
             watch.until(lambda found: found["eventveil_held_partitions", "watermark"] >= 1)
-            while not any("an engine that has not said" in one for one in watch.obstacles()):
+            while not any("an engine that has not marked" in one for one in watch.obstacles()):
                 assert time.monotonic() < deadline, watch.obstacles()
                 time.sleep(0.1)
             wait_for(application, complete)

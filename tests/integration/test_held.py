@@ -74,7 +74,7 @@ def test_records_without_append_times_are_held_and_nothing_is_charged(
         send_until(events, application, TIMESTAMP_CREATE_TIME)
         events.send(40)
         sent_at = time.time_ns() // 1_000_000
-        wait_until_held(watch, "message.timestamp.type is to be LogAppendTime", "append-time", 3)
+        wait_until_held(watch, "message.timestamp.type must be LogAppendTime", "append-time", 3)
         # A start would refuse it, and so the worker is not ready, soon after.
         watch.until(lambda found: found["eventveil_topic_mistakes",] == 1)
         assert any("message.timestamp.type is CreateTime" in one for one in watch.obstacles())

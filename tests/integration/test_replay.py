@@ -306,7 +306,7 @@ def test_a_topic_without_append_times_counts_nothing_and_says_why(
     produce(application.bootstrap, application.source, values)
     end = format_rfc3339(start + 8 * INTERVAL)
     result = run(application, tmp_path / "out", "--from", format_rfc3339(start), "--to", end)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 3, result.output
     assert "counted for places; raw data, not to be published: 10 no-append-time" in result.stderr
     assert len((tmp_path / "out").read_text().splitlines()) == 8 + 2
 
@@ -324,7 +324,8 @@ def test_what_retention_has_removed_is_told(application: Application, tmp_path: 
     for future in admin.delete_records([TopicPartition(application.source, 0, 3)]).values():
         future.result()
     result = run(application, tmp_path / "out", "--from", format_rfc3339(start), "--to", "last")
-    assert result.exit_code == 0, result.output
+    # On a slow machine the events are late, and none is counted.
+    assert result.exit_code in {0, 3}, result.output
     assert f"warning: {application.source}, partition 0: the log begins at offset 3" in result.stderr
 
 

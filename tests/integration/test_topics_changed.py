@@ -216,7 +216,7 @@ def test_an_internal_topic_that_is_replaced_stops_the_worker_before_it_publishes
         assert {timestamp: after[timestamp] for timestamp in before} == before
         assert len(after) <= len(before) + 1
     assert "stopped: " in log
-    assert ("run `eventveil migrate`" in log.splitlines()[-1]) == (role == "partials")
+    assert ("the workers and run `eventveil migrate`" in log.splitlines()[-1]) == (role == "partials")
 
 
 def test_records_that_are_removed_before_a_frozen_worker_reads_them_stop_it_with_what_is_lost(
