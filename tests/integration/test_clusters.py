@@ -135,7 +135,8 @@ def test_what_run_would_refuse_of_the_state_is_told_by_topics(kafka: str, tmp_pa
     application.recreate(f"{application.name}-ledger-changelog")
     told = application.failing_command("topics", path)
     assert told.count(say) == 1
-    assert "there is no genesis record of stream places. If the stream is new, run" in told
+    new = "If the stream is new, run `eventveil topics --create`"
+    assert f"there is no genesis record of stream places. {new}" in told
     application.create()
     assert say not in application.command("topics", path)
 

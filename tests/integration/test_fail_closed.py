@@ -181,7 +181,8 @@ def test_a_second_application_of_this_name_is_refused(edited: Application) -> No
     create_topic(edited.bootstrap, sink)
     assert told in edited.failing_command("topics", str(edited.path), "--create")
     for message in refusals(edited.path):
-        missing = "there is no genesis record of stream others. If the stream is new, run" in message
+        new = "If the stream is new, run `eventveil topics --create`"
+        missing = f"there is no genesis record of stream others. {new}" in message
         assert missing or f"it holds state of {edited.source}, partition" in message
 
 

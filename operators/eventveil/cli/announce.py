@@ -57,7 +57,7 @@ def announce(topology: str, name: str, timeout: float | None) -> None:
         click.echo("do not look; a timestamp may be published for it anyway", err=True)
         sys.exit(EXIT_FAILED)
     if until <= time.time_ns() // 1_000_000:
-        click.echo("do not look: its time is over: the worker is behind; announce again later", err=True)
+        click.echo("do not look: its time is over, the worker is behind; announce again later", err=True)
         sys.exit(EXIT_FAILED)
     click.echo(f"look once, and finish before {timeline.format_rfc3339(until)}")
 

@@ -96,8 +96,9 @@ _IF_RELEASED = (
     "if the stream has released anything, the epsilons of both add up. If no stream of the file has,"
     " `eventveil topics --delete` lets all of them begin anew at no cost"
 )
-_NEW = f"ive the stream a new name and a new sink; {_IF_RELEASED}"
-NEW_STREAM, RENAME = f"G{_NEW}", f"Put it back, or g{_NEW}"
+_NEW_NAME = f"a new name and a new sink; {_IF_RELEASED}"
+NEW_STREAM = f"Give the stream {_NEW_NAME}"
+RENAME = f"Put it back, or give the stream {_NEW_NAME}"
 #: What a partition of a changelog is about no new stream changes.
 ELSEWHERE = f"Put it back, or move the stream to a file with another `name` and a new sink; {_IF_RELEASED}"
 #: What to do where a partition of a changelog is about something else than the file says.

@@ -44,7 +44,8 @@ def test_a_token_is_asked_for_again_before_it_expires_and_not_before() -> None:
 def test_a_token_in_a_file_is_read_each_time_and_holds_for_as_long_as_it_says(tmp_path: Path) -> None:
     path = tmp_path / "token"
     security = replace(BY_FILE, token_file=str(path))
-    with pytest.raises(NoToken, match=r"it cannot be read .No such file.* Check the path and its perm"):
+    told = r"it cannot be read .No such file.* Check the path and its permissions"
+    with pytest.raises(NoToken, match=told):
         token(security)
     claims = base64.urlsafe_b64encode(b'{"exp": 4102444800}').rstrip(b"=").decode()
     path.write_text(f"header.{claims}.signature\n")
