@@ -132,10 +132,10 @@ def run_for_a_while(application: Application, tmp_path: Path) -> None:
 
 def test_without_genesis_the_worker_stops_and_says_so(kafka: str, tmp_path: Path) -> None:
     application = Application(kafka, tmp_path)
-    assert "does not exist" in refusal_without_topics(application, tmp_path)
+    assert "does not exist" in log_of_refused(application, tmp_path)
 
 
-def refusal_without_topics(application: Application, tmp_path: Path) -> str:
+def log_of_refused(application: Application, tmp_path: Path) -> str:
     with worker(application, tmp_path, "refused") as refused:
         assert refused.wait(120) == 1
     return refused.log.read_text()
@@ -144,11 +144,16 @@ def refusal_without_topics(application: Application, tmp_path: Path) -> str:
 def test_a_changed_topology_stops_the_worker_and_the_message_names_the_field(
     application: Application, tmp_path: Path
 ) -> None:
-    """For one field; ``test_fail_closed`` tries them all."""
-    run_for_a_while(application, tmp_path)
-    application.document["streams"]["places"]["mechanism"]["epsilon"] = 2
-    application.write()
-    assert "mechanism.epsilon was 1 and is 2 now" in refusal(application, tmp_path)
+    """For one field; ``test_fail_closed`` tries them all. Those that run keep their partitions."""
+    with worker(application, tmp_path, "before") as running:
+        wait_for_releases(application, 3)
+        application.document["streams"]["places"]["mechanism"]["epsilon"] = 2
+        application.write()
+        log = log_of_refused(application, tmp_path)
+        assert "mechanism.epsilon was 1 and is 2 now" in log
+        assert "assigned" not in log
+        wait_for_more(application, 3)
+        assert running.log.read_text().count(" assigned ") == 1
 
 
 def test_a_source_that_was_deleted_and_created_again_stops_the_worker(

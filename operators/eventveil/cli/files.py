@@ -8,17 +8,24 @@ from pathlib import Path
 import click
 
 from eventveil.advise.writing import TopologyPlan, listed_apart, topology_text
+from eventveil.process.atomic_file import STANDARD_OUTPUT
 
 
-def refuse_existing(paths: dict[str, str | None], force: bool) -> None:
-    """Raises UsageError, which names the option, if a file exists that is not to be replaced."""
-    seen: dict[str, str] = {}
+def refuse_existing(paths: dict[str, str | None], force: bool, *, read: str | None = None) -> None:
+    """Raises UsageError, which names the option, if a file is not to be replaced, or is written twice.
+
+    ``paths`` are by option, ``read`` is the file given as ``--input``. An empty file holds nothing to lose.
+    """
+    used = {} if read is None else {os.path.realpath(read): "--input"}
     for option, path in paths.items():
-        if path is None or path == "-":
+        if path is None:
             continue
-        if (other := seen.setdefault(os.path.realpath(path), option)) != option:
-            raise click.UsageError(f"{other} and {option} are the same file, {path}")
-        if os.path.isfile(path) and not force:
+        place = os.path.realpath(path)
+        # A device, such as /dev/null, may be written to by several.
+        if place in used and (not os.path.exists(place) or os.path.isfile(place)):
+            raise click.UsageError(f"{option} and {used[place]} are the same file, {path}")
+        used[place] = option
+        if path != STANDARD_OUTPUT and os.path.isfile(path) and os.path.getsize(path) and not force:
             raise click.UsageError(f"{option}: {path} exists; --force replaces it")
 
 
@@ -27,7 +34,7 @@ def write_topology(path: str, plan: TopologyPlan) -> tuple[str, ...]:
 
     Many columns are in a file beside it, which is replaced.
     """
-    if path == "-":
+    if path == STANDARD_OUTPUT:
         click.echo(topology_text(plan), nl=False)
         return ()
     if not listed_apart(plan.columns):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ import click
 from click.core import ParameterSource
 from confluent_kafka import KafkaException
 
+from eventveil.cli.files import refuse_existing
 from eventveil.cli.loading import EXIT_MEMORY, EXIT_UNWELL, load_or_exit
 from eventveil.cli.options import TimeOption, memory_limit
 from eventveil.cli.progress import progress
@@ -31,7 +31,7 @@ from eventveil.process.memory import MemoryLimit, MemoryLimitReached
 from eventveil.replay.errors import StreamErrors
 from eventveil.replay.files import open_file
 from eventveil.replay.inputs import Input
-from eventveil.replay.outputs import STANDARD_OUTPUT, Paths, open_outputs
+from eventveil.replay.outputs import Paths, open_outputs
 from eventveil.replay.rekeying import open_topic
 from eventveil.replay.run import Replay
 from eventveil.replay.run import replay as start_replay
@@ -119,7 +119,8 @@ def replay(
     context = click.get_current_context()
     given_to = context.get_parameter_source("end") is not ParameterSource.DEFAULT
     paths, limit = Paths(output, ledger, truth), MemoryLimit(memory_limit, _MORE_MEMORY)
-    _check_paths(paths, source, force)
+    written = {"--output": paths.output, "--ledger": paths.ledger, "--truth": paths.truth}
+    refuse_existing(written, force, read=None if source.startswith(_TOPIC) else source)
     loaded = load_or_exit(topology)
     allocator.settle()
     running_since = time.time_ns() // 1_000_000
@@ -158,19 +159,6 @@ def replay(
             _note(f"raw data, not to be published: {name}: {sentence}")
     if not all(running.last_counted[stream.name] for stream in running.streams):
         sys.exit(EXIT_UNWELL)
-
-
-def _check_paths(paths: Paths, source: str, force: bool) -> None:
-    given = {"--output": paths.output, "--ledger": paths.ledger, "--truth": paths.truth}
-    written = {option: path for option, path in given.items() if path is not None}
-    used = {} if source.startswith(_TOPIC) else {os.path.realpath(source): "--input"}
-    for option, path in written.items():
-        place = os.path.realpath(path)
-        if place in used and (not os.path.exists(place) or os.path.isfile(place)):
-            raise click.UsageError(f"{option} and {used[place]} are the same file, {path}")
-        used[place] = option
-        if path != STANDARD_OUTPUT and os.path.isfile(path) and os.path.getsize(path) and not force:
-            raise click.UsageError(f"{option}: {path} exists; --force replaces it")
 
 
 def _is_of_values(topology: Topology, topic: str | None, only: tuple[str, ...]) -> bool:

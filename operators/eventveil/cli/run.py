@@ -31,6 +31,7 @@ from eventveil.decoding import kernel
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.rights import is_denied
 from eventveil.lifecycle.create import inspect_topics
+from eventveil.lifecycle.fitting import check_file
 from eventveil.lifecycle.topics import absent
 from eventveil.live.serving import Shown
 from eventveil.model.errors import EventveilError, Unsettled
@@ -317,7 +318,10 @@ def run_worker(
             log.info("metrics and health on %s", endpoint.description)
             if endpoint.page is not None:
                 log.info("page of the releases on %s", endpoint.page)
-        failure = _mistakes_that_stay(topology, doubt_seconds) or asyncio.run(_work(topology, make, endpoint))
+        failure: BaseException | None = _mistakes_that_stay(topology, doubt_seconds)
+        if failure is None:
+            check_file(topology, Cluster(topology.kafka))
+            failure = asyncio.run(_work(topology, make, endpoint))
     except (KafkaException, EventveilError) as error:
         failure = error
     if failure is None:

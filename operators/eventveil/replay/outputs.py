@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 
 from eventveil.kinds.registry import kind_of
 from eventveil.model.topology import Stream
-from eventveil.process.atomic_file import OWNER_ONLY, STANDARD_OUTPUT, appearing
+from eventveil.process.atomic_file import OWNER_ONLY, appearing
 from eventveil.replay.releasing import Released
 from eventveil.replay.values import Replayed
-
-__all__ = ["STANDARD_OUTPUT", "OutputFiles", "Paths", "open_outputs"]
 
 
 @dataclass(frozen=True, slots=True)
