@@ -21,6 +21,7 @@ from typing import Any, TypeGuard
 from eventveil.audit.findings import Kept, ReadingsReport, Violations
 from eventveil.audit.records import FoundRecord
 from eventveil.formats.span import Span
+from eventveil.model.records import TopicPartition
 
 _HASH = 8
 _UNCHARGED = "no span of the ledger holds this position: it was published without a charge"
@@ -47,7 +48,7 @@ class ReadingsAudit:
     def ledger_begins(self, topic: str, partition: int, offset: int) -> None:
         """See ``StreamAudit``."""
         if partition == self._partition and offset > 0:
-            place = f"{topic}, partition {partition}, offset {offset}"
+            place = TopicPartition(topic, partition).at(offset)
             self._flag("I7", None, place, "the ledger begins here: entries before this were removed")
 
     def entry(self, found: FoundRecord) -> None:

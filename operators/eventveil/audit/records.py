@@ -91,7 +91,7 @@ class FoundRecord:
 
     def __str__(self) -> str:
         aborted = "" if self.committed else " (aborted)"
-        return f"{self.topic}, partition {self.partition}, offset {self.offset}{aborted}"
+        return TopicPartition(self.topic, self.partition).at(self.offset) + aborted
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from eventveil.audit.records import Entry, FoundRecord
 from eventveil.formats.change import Change, ChangeLimit, Options, Terms, change_limits
 from eventveil.formats.span import Span
 from eventveil.mechanisms.registry import PAN, known
+from eventveil.model.records import TopicPartition
 from eventveil.model.timeline import format_rfc3339, start_of
 from eventveil.model.topology import Discover, Timeline
 from eventveil.privacy.ledger import Spend
@@ -91,7 +92,7 @@ class StreamAudit:
     def ledger_begins(self, topic: str, partition: int, offset: int) -> None:
         """Take note where a partition of the ledger begins; nothing is ever removed from it, so at 0."""
         if partition == self._partition and offset > 0:
-            place = f"{topic}, partition {partition}, offset {offset}"
+            place = TopicPartition(topic, partition).at(offset)
             self._flag("I7", None, place, "the ledger begins here: entries before this were removed")
 
     def entry(self, found: FoundRecord) -> None:

@@ -16,6 +16,7 @@ from eventveil.doctor.report import shown_value
 from eventveil.doctor.sampling import newest
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.rights import is_denied
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Topology
 
 
@@ -98,6 +99,6 @@ def lines(group: LetterGroup) -> Iterator[str]:
     yield f"{group.stream}: {group.number} {group.reason}"
     yield f"  {group.place}: {group.setting}: {group.remedy}"
     for one in group.samples:
-        place = f"{one.topic}, partition {one.partition}, offset {one.offset}"
+        place = TopicPartition(one.topic, one.partition).at(one.offset)
         yield f"  {place}: {shown_value(one.detail.encode())}"
         yield f"    key {shown_value(one.key)}, value {shown_value(one.value)}"

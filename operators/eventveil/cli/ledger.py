@@ -21,6 +21,7 @@ from eventveil.cli.words import exit_on_error
 from eventveil.describe.guarantee import count, number
 from eventveil.formats.change import change_limits
 from eventveil.model import timeline
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Timeline, Topology
 
 #: A release is late if it is not there so long after it was due.
@@ -187,7 +188,7 @@ def _notes(report: Report | ReadingsReport, sink: str) -> Iterator[str]:
 def _matched(report: ReadingsReport, sink: str) -> Iterator[str]:
     for partition, first in report.matched_from.items():
         yield (
-            f"matched with {sink}, partition {partition}, from position {first} on: "
+            f"matched with {TopicPartition(sink, partition)}, from position {first} on: "
             "retention has removed older records there"
         )
 

@@ -95,9 +95,8 @@ def _wait_until_decided(kafka: Kafka, ends: Offsets) -> None:
     waiting = list(ends)
     while waiting := _undecided(kafka, ends, waiting):
         if time.monotonic() > give_up:
-            topic, partition = waiting[0]
             raise EventveilError(
-                f"{topic}, partition {partition}: a transaction before offset {ends[waiting[0]]} stays open. "
+                f"{waiting[0]}: a transaction before offset {ends[waiting[0]]} stays open. "
                 "Find it with kafka-transactions.sh, end it, and run the audit again"
             )
         time.sleep(0.1)

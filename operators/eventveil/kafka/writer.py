@@ -299,10 +299,11 @@ class Writer:
         """Batches by the broker that takes them, as the protocol lists them; without those that have none."""
         found: defaultdict[Address, defaultdict[str, list[tuple[int, bytes]]]]
         found = defaultdict(lambda: defaultdict(list))
-        for (topic, number), batch in sent.items():
+        for place, batch in sent.items():
+            topic, number = place
             leader = self._links.address(self._leaders(link, topic).get(number, -1))
             if leader is None:
-                self._obstacle = f"{topic}, partition {number}, has no leader"
+                self._obstacle = f"{place}, has no leader"
                 self._links.forget(topic)
             else:
                 found[leader][topic].append((number, batch.content))

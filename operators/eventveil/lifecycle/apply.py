@@ -23,7 +23,7 @@ from eventveil.formats.release import fields_of
 from eventveil.kafka.barrier import Floors, least_end
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster, Topic
-from eventveil.kafka.log import first_appended, read_partition, read_table
+from eventveil.kafka.log import first_appended, offset_of, read_partition, read_table
 from eventveil.kinds.placement import StreamPlan, counting_places, writer_of
 from eventveil.kinds.registry import kind_of, plan_streams
 from eventveil.lifecycle.beginning import earliest_append, first_events
@@ -91,10 +91,10 @@ def count_pending(history: History, stream: str, entries: Iterable[bytes]) -> No
 
 def read_history(topology: Topology, name: str, ledger: TopicPartition, floors: Floors) -> History:
     """What a partition of the ledger says of a stream. Raises StateRefused and KafkaException."""
-    history, (topic, partition) = History(name), ledger
-    for message in read_partition(topology.kafka, topic, partition, least=least_end(floors, ledger)):
+    history = History(name)
+    for message in read_partition(topology.kafka, *ledger, least=least_end(floors, ledger)):
         if message.key() == name.encode():
-            history.add(message.value(), f"{topic}, partition {partition}, offset {message.offset()}")
+            history.add(message.value(), ledger.at(offset_of(message)))
     return history
 
 

@@ -161,13 +161,14 @@ def name_cluster(
     live = cluster.topics({name for one in unnamed for name in one.topics})
     check_known(unnamed, {name: topic.id for name, topic in live.items()})
     here, ledger = cluster.id(), cluster.topic(topology.ledger).id
-    for topic, partition in places:
-        table = FencedTable(topology.kafka, writer_of(topology, topic, partition), topic, partition)
-        found = check_cluster(table.take_over(), here, f"{topic}, partition {partition}")
+    for place in places:
+        table = FencedTable(topology.kafka, writer_of(topology, *place), *place)
+        found = check_cluster(table.take_over(), here, str(place))
         named = [one.replace(cluster=here, ledger_id=ledger) for one in found]
         if named:
             records = [
-                Outgoing(topic, one.encode(), ManifestRecord.key(one.stream), partition) for one in named
+                Outgoing(place.topic, one.encode(), ManifestRecord.key(one.stream), place.partition)
+                for one in named
             ]
             table.transact("name-cluster", records)
         table.dispose()

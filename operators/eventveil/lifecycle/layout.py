@@ -66,11 +66,11 @@ class Layout:
         self._size = topics[self._changelog].partitions
         found = {place: self._holds(place) for place in self._existing} if len(sizes) > 1 else {}
         self._found = {place: source for place, source in found.items() if source is not None}
-        for place, (name, number) in self._found.items():
-            if name not in sources:
+        for place, counted in self._found.items():
+            if counted.topic not in sources:
                 raise doubt(
                     str(place),
-                    f"it holds state of {name}, partition {number}, which is not a source of this file",
+                    f"it holds state of {counted}, which is not a source of this file",
                     "Put the source back, or give the application a new name",
                 )
 

@@ -133,12 +133,12 @@ class Checkpoint:
         Raises StateRefused if the places do not agree, for then they are not of one life.
         """
         old = self.manifest.fields
-        for (topic, partition), (manifest, _) in self.counting.items():
+        for place, (manifest, _) in self.counting.items():
             checkpoint = (manifest.instance, manifest.first) == (self.manifest.instance, self.manifest.first)
             names = {*manifest.fields, *fields}
             if not checkpoint or any(manifest.fields.get(name) != old.get(name) for name in names):
                 raise StateRefused(
-                    f"{topic}, partition {partition}",
+                    str(place),
                     f"its genesis record of stream {self.stream} is not that of {self.place.topic}",
                     "Restore the changelogs from one backup, or give the stream a new name",
                 )

@@ -63,13 +63,12 @@ class Public:
         Both are written in the same transactions. ``starts`` are the offsets from which on the ledger can
         have entries of each stream, ``changelog`` where the states come from.
         """
-        topic, partition = self._ledger
         found = self._last_entries(states, starts)
         for name, state in states.items():
             instance, last = found.get(name, (state.instance, state.first - 1))
             if (instance, last) != (state.instance, state.published):
                 raise StateRefused(
-                    f"{topic} and {changelog}, partition {partition}",
+                    f"{self._ledger.topic} and {changelog}, partition {self._ledger.partition}",
                     f"stream {name} was published up to {last} according to the ledger (of {instance}), "
                     f"up to {state.published} according to the state (of {state.instance}): "
                     "one of them was rewound or lost",
@@ -104,9 +103,8 @@ class Public:
                 return change.stream, change.instance, change.start - 1
             return entry["stream"], entry["instance"], entry["timestamp"]
         except (orjson.JSONDecodeError, KeyError, TypeError):
-            topic, partition = self._ledger
             raise StateRefused(
-                f"{topic}, partition {partition}, offset {record.offset}",
+                self._ledger.at(record.offset),
                 "the record is not a ledger entry",
                 "Find out who else writes to this topic and revoke the right",
             ) from None
@@ -158,11 +156,10 @@ class Public:
 
         ``start`` is the offset from which on the ledger can have some.
         """
-        topic, partition = self._ledger
         instance, charged = self._last_span(stream, state.partition, start) or (state.instance, 0)
         if (instance, charged) != (state.instance, state.published_charge):
             raise StateRefused(
-                f"{topic}, partition {partition}, and {changelog}",
+                f"{self._ledger}, and {changelog}",
                 f"stream {stream}, partition {state.partition}, was charged up to {charged} according to"
                 f" the ledger (of {instance}), up to {state.published_charge} according to the state (of "
                 f"{state.instance}): one of them was rewound or lost",

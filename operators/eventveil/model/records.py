@@ -39,6 +39,10 @@ class TopicPartition(NamedTuple):
     def __str__(self) -> str:
         return f"{self.topic}, partition {self.partition}"
 
+    def at(self, offset: int) -> str:
+        """A record of it in words."""
+        return f"{self}, offset {offset}"
+
 
 class Origin(NamedTuple):
     """Where a re-keyed record comes from. Origins of one user's events are in the order in which they count.

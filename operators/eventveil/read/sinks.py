@@ -8,6 +8,7 @@ from contextlib import closing
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import committed_ends, offset_of, read_partition
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka, Registry
 from eventveil.read.assembling import Assembly
 from eventveil.read.by_schema import BySchema
@@ -34,7 +35,7 @@ def read_sink(
             for number, message in enumerate(messages):
                 offset = offset_of(message)
                 if not is_nonce(message.key()):
-                    place = f"{topic}, partition {partition}, offset {offset}"
+                    place = TopicPartition(topic, partition).at(offset)
                     assembly.add(values.json(message.value(), place), place)
                 if progress and number % _OFTEN == 0:
                     progress(min(done + offset, total), total)

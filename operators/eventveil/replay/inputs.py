@@ -272,14 +272,12 @@ class TopicInput(Input):
         log_starts = cluster.first_offsets(places)
         # With producers' times in the log, a search by time finds nothing that can be relied on.
         found = log_starts if earliest <= 0 else cluster.offsets_at(places, earliest)
-        starts = {
-            partition: min(found[TopicPartition(self._name, partition)], ends[partition])
-            for partition in partitions
-        }
-        for partition, start in starts.items():
-            if 0 < start == log_starts[TopicPartition(self._name, partition)]:
+        starts = {place.partition: min(found[place], ends[place.partition]) for place in places}
+        for place in places:
+            start = starts[place.partition]
+            if 0 < start == log_starts[place]:
                 self.warnings.append(
-                    f"{self._name}, partition {partition}: the log begins at offset {start}; what was before "
+                    f"{place}: the log begins at offset {start}; what was before "
                     "it is gone, so the first timestamps may lack events"
                 )
         self._starts, self._ends, self._reached = starts, ends, dict(starts)
