@@ -423,8 +423,8 @@ class PanPrivateStream(Task):
                 raise ValueError("the partition was given up")
             nothing = np.zeros(len(self.stream.counts.labels), np.int64)
             seen = nothing if counters is None else counters.cells
-            release = self._mechanism.forfeit() if self._forfeited else self._mechanism.step(seen)
-            self.sanitizer.keep(self.sanitizer.drawn(seen, release, forfeited=self._forfeited))
+            step = (lambda _: self._mechanism.forfeit()) if self._forfeited else self._mechanism.step
+            self.sanitizer.keep(self.sanitizer.drawn(seen, step, forfeited=self._forfeited))
             self.sanitizer.charge(0)
             self._forfeited = self._exposed = False
             return self.aggregator.go_on()

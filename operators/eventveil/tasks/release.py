@@ -8,7 +8,7 @@ the public ledger goes out with B.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import orjson
@@ -215,7 +215,7 @@ class StreamSanitizer:
         self.by_clock = self.by_clock or bool(missing)
         offset, merged = self.combiner.first_offset, self.combiner.take()
         counts = merged.counts if self._search is None else self._search.take(merged.named, offset)
-        drawn = self.drawn(counts, self._step(counts), missing=missing)
+        drawn = self.drawn(counts, self._step, missing=missing)
         if self._search is not None:
             self._renew(self._search, drawn)
         return drawn
@@ -242,13 +242,16 @@ class StreamSanitizer:
     def drawn(
         self,
         counts: Counts,
-        release: Release,
+        step: Callable[[Counts], Release],
         *,
         missing: Sequence[int] = (),
         forfeited: bool = False,
     ) -> Drawn:
-        """The release of the next timestamp, which the mechanism has made of ``counts``."""
-        timestamp, units = self._next, self._mechanism.units
+        """The release of the next timestamp, by ``step`` of the mechanism over ``counts``.
+
+        Every draw of every stream that counts is this one.
+        """
+        release, timestamp, units = step(counts), self._next, self._mechanism.units
         self._next += 1
         record = release_record(
             self.stream, timestamp, release, units, missing=missing, forfeited=forfeited, seeded=self._seeded
