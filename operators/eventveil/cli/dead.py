@@ -12,8 +12,8 @@ from confluent_kafka import KafkaException
 from eventveil.cli.loading import load_or_exit
 from eventveil.cli.words import exit_on_error
 from eventveil.doctor.letters import Letter, LetterGroup, groups
-from eventveil.doctor.report import shown_value
 from eventveil.doctor.sampling import newest
+from eventveil.doctor.wording import shown_value
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.rights import is_denied
 from eventveil.model.records import TopicPartition

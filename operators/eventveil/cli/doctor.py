@@ -20,7 +20,7 @@ from eventveil.doctor.sample import SourceSample
 from eventveil.doctor.sampling import newest_of_file, newest_of_topic, topics_of
 from eventveil.kafka.cluster import Cluster
 from eventveil.model.errors import EventveilError
-from eventveil.model.topology import Stream, Topology
+from eventveil.model.topology import Topology
 from eventveil.replay.files import open_file
 from eventveil.schema_registry.known import known_schemas
 from eventveil.topology.loading import load_text
@@ -96,14 +96,9 @@ def _samples(topology: Topology, records: int, path: str | None) -> dict[str, So
         raise EventveilError(
             f"--input is of one source, and {topology.path} has {', '.join(sources)}; make a file of each"
         )
-    pointers = {pointer for stream in topology.all_streams for pointer in _pointers(stream)}
+    pointers = {pointer for stream in topology.streams for pointer in stream.source.pointers}
     ((topic, streams),) = sources.items()
     return {topic: newest_of_file(open_file(path, pointers), path, streams, records)}
-
-
-def _pointers(stream: object) -> set[str]:
-    source = stream.source if isinstance(stream, Stream) else None
-    return set() if source is None else {*source.pointers}
 
 
 def _write(report: DoctorReport, output: str) -> None:

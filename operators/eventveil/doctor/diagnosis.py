@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,13 +12,14 @@ from eventveil.counting.remedies import FOUND_COLUMNS, REMEDIES, remedy
 from eventveil.decoding.rules import NO_COLUMN, Reason
 from eventveil.doctor.filters import HARDLY, never_there, passing
 from eventveil.doctor.framing import Framing, framing
-from eventveil.doctor.judging import Verdicts, judge, unlisted
+from eventveil.doctor.judging import Verdicts, judge, judge_values, unlisted
 from eventveil.doctor.keys import Keys, keys_of
 from eventveil.doctor.people import comes_again
 from eventveil.doctor.pointers import FoundField, event_ids, fields_of
 from eventveil.doctor.sample import SampledRecord, SourceSample
+from eventveil.kinds.registry import kind_of
 from eventveil.model.fields import listed
-from eventveil.model.topology import AnyStream, Source, Stream
+from eventveil.model.topology import AnyStream, ReadingStream, Stream
 
 #: A stream that loses this share of its events, or more, is to be looked at.
 MUCH = 0.1
@@ -49,32 +51,106 @@ _MANY_RECORDS = 100
 
 
 @dataclass(frozen=True)
-class Diagnosis:
-    """A stream and the sample of its source, looked at by wall clock time ``now`` (epoch ms)."""
+class Diagnosis(ABC):
+    """A stream of any kind and the sample of its source, by wall clock time ``now`` (epoch ms)."""
 
     stream: AnyStream
     sample: SourceSample
     now: int
 
     @cached_property
+    @abstractmethod
     def verdicts(self) -> Verdicts:
         """What becomes of the records as file and topic are."""
-        return judge(self.stream, self.sample, self.now)
 
-    @cached_property
+    @property
     def stamped(self) -> Verdicts:
         """The same, had the topic stamped them with their own times."""
-        return judge(self.stream, self.sample, self.now, stamped=True)
-
-    @cached_property
-    def keys(self) -> Keys | None:
-        """How the records got to their partitions; None of files and of streams that have no users."""
-        return keys_of(self.stream, self.sample) if isinstance(self.stream, Stream) else None
+        return self.verdicts
 
     @cached_property
     def framing(self) -> Framing:
         """In which format the values are."""
-        return framing(self.sample, self.stream.source)
+        return framing(self.sample)
+
+    @property
+    def passing(self) -> Sequence[SampledRecord]:
+        """The records that the file asks for."""
+        return self.sample.records
+
+    @cached_property
+    def fields(self) -> list[FoundField]:
+        """What fields most of the records have that the file asks for."""
+        source = self.stream.source
+        return fields_of(self.passing, source.max_bytes, source.format, self.sample.schemas)
+
+    @property
+    def loses_much(self) -> bool:
+        """Whether too many of the events that the file does not leave out would not count."""
+        return self.verdicts.lost >= MUCH * max(1, self.verdicts.asked)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether the file leaves out and loses no more than it seems to mean."""
+        return not self.loses_much
+
+
+@dataclass(frozen=True)
+class ValuesDiagnosis(Diagnosis):
+    """That of a stream of values."""
+
+    stream: ReadingStream
+
+    @cached_property
+    def verdicts(self) -> Verdicts:
+        """See ``Diagnosis``."""
+        return judge_values(self.stream, self.sample)
+
+
+@dataclass(frozen=True)
+class CountsDiagnosis(Diagnosis):
+    """That of a stream that counts: what may be wrong with filter, user, column and time."""
+
+    stream: Stream
+
+    @cached_property
+    def verdicts(self) -> Verdicts:
+        """See ``Diagnosis``."""
+        return judge(self.stream, self.sample, self.now)
+
+    @cached_property
+    def stamped(self) -> Verdicts:
+        """See ``Diagnosis``."""
+        return judge(self.stream, self.sample, self.now, stamped=True)
+
+    @cached_property
+    def framing(self) -> Framing:
+        """See ``Diagnosis``."""
+        return framing(self.sample, self.stream.source.filter)
+
+    @cached_property
+    def passing(self) -> Sequence[SampledRecord]:
+        """The records that pass the filter; where none does, all of them, which show what is there."""
+        records = self.sample.records
+        return passing(records, self.stream.source, self.sample) or records
+
+    @property
+    def asked(self) -> SourceSample:
+        """The sample with these records alone.
+
+        Of events that the filter leaves out nobody is protected: an id may come again in these alone.
+        """
+        return replace(self.sample, records=self.passing)
+
+    @property
+    def keyed_by(self) -> str | None:
+        """See ``StreamKind``."""
+        return kind_of(self.stream).keyed_by
+
+    @cached_property
+    def keys(self) -> Keys | None:
+        """How the records got to their partitions; None of files."""
+        return keys_of(self.stream, self.sample)
 
     @cached_property
     def unlisted(self) -> Counter[str]:
@@ -82,38 +158,22 @@ class Diagnosis:
         return unlisted(self.stream, self.sample, self.now)
 
     @cached_property
-    def passing(self) -> Sequence[SampledRecord]:
-        """The records that pass the filter; where none does, all of them, which show what is there."""
-        records = self.sample.records
-        if not isinstance(self.stream, Stream):
-            return records
-        return passing(records, self.stream.source, self.sample) or records
-
-    @cached_property
-    def fields(self) -> list[FoundField]:
-        """What fields most of the records have that pass the filter."""
-        source = self.stream.source
-        return fields_of(self.passing, source.max_bytes, source.format, self.sample.schemas)
-
-    @cached_property
     def user_is_an_event(self) -> bool:
         """Whether the user is the id of an event, so that each event would be a user of its own."""
-        source = self.stream.source
-        return isinstance(source, Source) and source.user in event_ids(self.fields)
+        return self.stream.source.user in event_ids(self.fields)
 
     @cached_property
     def users_hardly_come_again(self) -> bool:
         """Whether most users of the sample are there once, as ids of events are."""
-        if not isinstance(self.stream, Stream) or self.stream.source.count is not None or self.keys is None:
+        if self.keyed_by != "user" or self.keys is None:
             return False
-        asked = replace(self.sample, records=self.passing)
-        many = self.keys.readable >= _MANY_RECORDS
-        return many and not comes_again(asked, self.stream.source, self.stream.source.user)
+        source = self.stream.source
+        return self.keys.readable >= _MANY_RECORDS and not comes_again(self.asked, source, source.user)
 
     @cached_property
     def never_there(self) -> Mapping[str, Sequence[str]]:
         """See ``filters.never_there``; nothing where there are few records."""
-        if not isinstance(self.stream, Stream) or len(self.passing) < _MANY_RECORDS:
+        if len(self.passing) < _MANY_RECORDS:
             return {}
         return never_there(self.passing, self.stream.source, self.sample)
 
@@ -121,15 +181,13 @@ class Diagnosis:
     def never_the_first(self) -> bool:
         """Whether a field of a list is never there. One that a filter asks about may be rare."""
         source = self.stream.source
-        if not isinstance(source, Source):
-            return False
         first = {*listed(source.user), *listed(source.time)}
         return any(field in first for field in self.never_there)
 
     @property
     def hardly_told_apart(self) -> bool:
         """Whether nearly all events count in the column of those that are not listed."""
-        if not isinstance(self.stream, Stream) or self.stream.counts.unknown_column is None:
+        if self.stream.counts.unknown_column is None:
             return False
         counting, unlisted = self.stamped.counting, sum(self.unlisted.values())
         return unlisted > 0 and counting - unlisted < HARDLY * counting
@@ -141,11 +199,6 @@ class Diagnosis:
         What is wrong first hides what else is wrong, so those that count do not say it all.
         """
         return _progress(self.stamped), _progress(self.verdicts)
-
-    @property
-    def loses_much(self) -> bool:
-        """Whether too many of the events that the file does not leave out would not count."""
-        return self.verdicts.lost >= MUCH * max(1, self.verdicts.asked)
 
     @property
     def hardly_passes(self) -> bool:
@@ -162,10 +215,9 @@ class Diagnosis:
 
     @property
     def is_well(self) -> bool:
-        """Whether the file leaves out and loses no more than it seems to mean."""
-        return not (
-            self.loses_much
-            or self.hardly_passes
+        """See ``Diagnosis``."""
+        return super().is_well and not (
+            self.hardly_passes
             or self.hardly_listed
             or self.hardly_told_apart
             or self.user_is_an_event
@@ -189,8 +241,8 @@ def _stage(reason: str, detail: str) -> int:
     return _STAGES.get(Reason(reason), _FURTHEST - 1)
 
 
-def remedy_of(reason: str, detail: str, stream: AnyStream | None = None) -> str:
-    """What to do about records of a stream that are refused for a reason with that detail."""
+def remedy_of(reason: str, detail: str, stream: Stream | None = None) -> str:
+    """What to do about records that are refused for a reason with that detail, by ``stream`` if it counts."""
     if reason == Reason.WRONG_TYPE and "time at" in detail and detail.endswith(DECIMALS):
         return "give time_unit: s if these are epoch seconds; only seconds may have decimals"
     if is_no_value(reason, detail):
@@ -209,10 +261,10 @@ def remedy_of(reason: str, detail: str, stream: AnyStream | None = None) -> str:
 _CENTURY = 100 * 365 * 86_400_000
 
 
-def _wrong_unit(detail: str, stream: AnyStream | None) -> str | None:
+def _wrong_unit(detail: str, stream: Stream | None) -> str | None:
     """How far off a time is that nobody can have meant, by the milliseconds that a detail begins with."""
     number, _, where = detail.partition(" ms ")
-    if not number.isdigit() or not isinstance(stream, Stream):
+    if not number.isdigit() or stream is None:
         return None
     off, year = int(number), _CENTURY // 100
     if where == "before the origin":

@@ -33,6 +33,11 @@ class Edits:
             at = Position(key.start_mark.line + 1, key.start_mark.column + 1)
         return at
 
+    def place(self, file: str, path: Sequence[str]) -> str:
+        """The same as terminals and editors know it, ``file`` being where the text is from."""
+        at = self.position(path)
+        return f"{file}:{at.line}:{at.column}"
+
     def written(self, path: Sequence[str]) -> str | None:
         """A setting or section, name and value, as it is written; None where it is left out.
 

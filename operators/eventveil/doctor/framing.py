@@ -13,7 +13,7 @@ from eventveil.decoding.rules import Reason
 from eventveil.decoding.schemas import PREFIX, ids_in, schema_id
 from eventveil.doctor.sample import SourceSample
 from eventveil.model.records import NO_SCHEMAS, Schemas
-from eventveil.model.topology import BY_SCHEMA, Format, Source, ValueSource
+from eventveil.model.topology import BY_SCHEMA, Condition, Format
 
 #: The reasons that values in another format than the stated one are refused for.
 REASONS = frozenset({Reason.NOT_JSON, Reason.UNKNOWN_SCHEMA, Reason.NOT_OF_SCHEMA})
@@ -99,14 +99,14 @@ def framing_of(values: Iterable[bytes | None], schemas: Schemas = NO_SCHEMAS) ->
     return Framing(number, plain, framed, framed_json, kinds)
 
 
-def framing(sample: SourceSample, source: Source | ValueSource) -> Framing:
+def framing(sample: SourceSample, conditions: Iterable[Condition] = ()) -> Framing:
     """The same of the records of a sample that pass the conditions on what is around their values.
 
     Nothing of a file: its events are JSON, however the topic is written.
     """
     if sample.is_file:
         return Framing()
-    rules = Filter(source.filter if isinstance(source, Source) else ())
+    rules = Filter(conditions)
     values = [one.value for one in sample.records if rules.passes_around(one.around)]
     return framing_of(values, sample.schemas)
 

@@ -12,7 +12,7 @@ from eventveil.doctor.sample import SampledRecord, SourceSample, by_partition, c
 from eventveil.kinds.registry import kind_of
 from eventveil.model import timeline
 from eventveil.model.records import Outgoing, Schemas
-from eventveil.model.topology import ENDLESS, AnyStream, ReadingStream, Stream
+from eventveil.model.topology import ENDLESS, ReadingStream, Stream
 from eventveil.tasks.aggregate import PartitionAggregator
 
 _INSTANCE = "doctor"
@@ -89,26 +89,24 @@ class Verdicts:
         self.details.setdefault(reason, Counter())[example.detail] += 1
 
 
-def judge(stream: AnyStream, sample: SourceSample, now: int, *, stamped: bool = False) -> Verdicts:
+def judge(stream: Stream, sample: SourceSample, now: int, *, stamped: bool = False) -> Verdicts:
     """The verdicts of a stream over a sample at wall clock time ``now``.
 
     ``stamped``: as if the topic had stamped the records with their own times. The stream begins with
     ``timeline.start``, or with its first timestamp if that is left open.
     """
-    if isinstance(stream, ReadingStream):
-        return _values(stream, sample)
     verdicts = Verdicts()
     for part in _parts(stream, sample, now, stamped=stamped):
         part.judge(verdicts)
     return verdicts
 
 
-def unlisted(stream: AnyStream, sample: SourceSample, now: int) -> Counter[str]:
+def unlisted(stream: Stream, sample: SourceSample, now: int) -> Counter[str]:
     """The values of the column field that are no public column, as texts in quotes, whatever `unknown` says.
 
     Only of records whose user can be read.
     """
-    if isinstance(stream, ReadingStream) or not kind_of(stream).raw_events:
+    if not kind_of(stream).raw_events:
         return Counter()
     counts = replace(stream.counts, unknown="dead-letter", unknown_column=None)
     details = judge(replace(stream, counts=counts), sample, now, stamped=True).details
@@ -116,7 +114,8 @@ def unlisted(stream: AnyStream, sample: SourceSample, now: int) -> Counter[str]:
     return Counter({detail.removesuffix(_UNLISTED): number for detail, number in found.items()})
 
 
-def _values(stream: ReadingStream, sample: SourceSample) -> Verdicts:
+def judge_values(stream: ReadingStream, sample: SourceSample) -> Verdicts:
+    """The verdicts of a value stream, which has neither users nor times."""
     decoder, verdicts = ValueDecoder(stream), Verdicts()
     for record in sample.records:
         _, reason = decoder.decode(record.value, sample.schemas)

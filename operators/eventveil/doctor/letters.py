@@ -12,8 +12,8 @@ from eventveil.decoding.rules import Reason, UserFinder
 from eventveil.doctor.diagnosis import remedy_of, setting_of
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.framing import REASONS, framing_of
-from eventveil.doctor.report import shown_value
 from eventveil.doctor.sample import SampledRecord
+from eventveil.doctor.wording import shown_value
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import Stream, Topology
 
@@ -104,8 +104,7 @@ def groups(
     for (name, reason), some in found.items():
         newest = sorted(some, key=lambda one: (one.appended, one.offset))[-samples:] if samples else []
         setting = setting_of(reason, some[-1].detail)
-        at = edits.position(("streams", name, *setting.split(".")))
-        place = f"{topology.path}:{at.line}:{at.column}"
+        place = edits.place(topology.path, ("streams", name, *setting.split(".")))
         remedy = _remedy(streams.get(name), reason, some, partitions)
         made.append(LetterGroup(name, reason, setting, place, remedy, len(some), newest[::-1]))
     return sorted(made, key=lambda group: (-group.number, group.stream, group.reason))

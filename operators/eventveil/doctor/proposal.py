@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from eventveil.advise.writing import scalar
 from eventveil.counting.written import WORDS
 from eventveil.decoding.rules import Reason
-from eventveil.doctor.diagnosis import DECIMALS, MUCH, Diagnosis, is_no_value
+from eventveil.doctor.diagnosis import DECIMALS, MUCH, CountsDiagnosis, is_no_value
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.judging import Verdicts
 from eventveil.doctor.people import comes_again, is_of_many, key_may_be_user, separating, size_of_many
@@ -21,7 +21,7 @@ from eventveil.doctor.sample import SourceSample
 from eventveil.kinds.registry import kind_of
 from eventveil.model import fields
 from eventveil.model.records import NO_OWN_TIME
-from eventveil.model.topology import AnyStream, Source, Stream, TimeUnit, Topology
+from eventveil.model.topology import Stream, TimeUnit, Topology
 from eventveil.topology.counts import LONGEST_OUTAGE
 from eventveil.topology.loading import load_text
 from eventveil.topology.problems import TopologyInvalid
@@ -44,8 +44,6 @@ _USER_IS_PROTECTED = (
 #: The one setting that is of no stream.
 REGISTRY = "registry"
 _CE_TYPE = f"{fields.HEADERS}ce_type"
-#: This share of the values, by events, has to be paths before it is worth a word.
-_MANY = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class ProposedChange:
         return (*within, *self.setting.split("."))
 
 
-Rule = Callable[[Diagnosis], Iterator[tuple[str, str | None, str]]]
+Rule = Callable[[CountsDiagnosis], Iterator[tuple[str, str | None, str]]]
 
 
 @dataclass
@@ -115,18 +113,13 @@ def commented(proposal: Proposal) -> str:
             *(
                 f"streams.{one.name}.counts.expected is not set, {UNWATCHED}"
                 for one in proposal.topology.streams
-                if is_unwatched(one)
+                if one.counts.expected is None
             ),
             *(_USER_IS_PROTECTED for one in proposal.changes if one.setting == "source.user"),
             "Columns are public: they must come from public knowledge, never from the data. None was added.",
         ]
     )
     return edits.text
-
-
-def is_unwatched(stream: AnyStream) -> bool:
-    """Whether no release can show that much of a stream has stopped counting."""
-    return isinstance(stream, Stream) and stream.counts.expected is None
 
 
 def _improve(
@@ -139,13 +132,14 @@ def _improve(
     """Make the first change that a rule asks for and that helps; whether there was one."""
     stream = next(one for one in made.topology.streams if one.name == name)
     sample = samples[kind_of(stream).source(stream)]
-    diagnosis = Diagnosis(stream, sample, now)
+    diagnosis = CountsDiagnosis(stream, sample, now)
     for rule in RULES:
         changes = [ProposedChange(name, *one) for one in rule(diagnosis)]
         better = _applied(made, [*_shared(made.topology, stream, changes)], environ) if changes else None
         if better is None:
             continue
-        after = Diagnosis(next(one for one in better.topology.streams if one.name == name), sample, now)
+        changed = next(one for one in better.topology.streams if one.name == name)
+        after = replace(diagnosis, stream=changed)
         if after.progress > diagnosis.progress:
             made.text, made.topology = better.text, better.topology
             news = {(one.stream, one.setting): one for one in (*made.changes, *better.changes)}
@@ -206,7 +200,7 @@ def _needs_stamps(stream: Stream, sample: SourceSample) -> bool:
     return stream.source.append_time == "broker" and unstamped and not sample.is_file
 
 
-def _format(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+def _format(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
     """The format that most values have. A registry is never proposed: its URL is not known."""
     source = seen.stream.source
     found, why = seen.framing.found, seen.framing.remedy(source.format, True)
@@ -214,7 +208,7 @@ def _format(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
         yield "source.format", found, why.partition(": format")[0]
 
 
-def _pointers(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+def _pointers(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
     """A field that half of the events lack, where one other place alone can be meant."""
     details = seen.stamped.details.get(Reason.MISSING_FIELD.value, Counter())
     there = {one.pointer for one in seen.fields}
@@ -239,7 +233,7 @@ def _several(name: str, pointer: object) -> tuple[str, ...]:
     return several if len(several) == 1 or name == "column" else ()
 
 
-def _instead(seen: Diagnosis, name: str, pointer: str, missing: int) -> tuple[str, str] | None:
+def _instead(seen: CountsDiagnosis, name: str, pointer: str, missing: int) -> tuple[str, str] | None:
     """The one field that a pointer may have meant, and why; None if there is none, or several."""
     single = pointer.startswith(("/", fields.HEADERS))
     found = _found(seen, name, pointer) if single else []
@@ -247,73 +241,64 @@ def _instead(seen: Diagnosis, name: str, pointer: str, missing: int) -> tuple[st
     user = found[0] if name == "user" and found else None
     if name == "time" and single and not found and _own_times(seen) >= missing:
         return fields.TIME, f"{missing} records have nothing at {pointer}, nor a time elsewhere"
-    if len(found) != 1 or found == [pointer] or not isinstance(seen.stream, Stream):
+    if len(found) != 1 or found == [pointer]:
         return None
     if not is_of_many(seen.sample, seen.stream.source, found[0], user):
         return None
     return found[0], f"{missing} records have nothing at {pointer}"
 
 
-def _found(seen: Diagnosis, name: str, pointer: str) -> list[str]:
+def _found(seen: CountsDiagnosis, name: str, pointer: str) -> list[str]:
     """Which fields the ``pointer`` of ``name`` may have meant."""
     return _users(seen, pointer) if name == "user" else likely(seen.fields, pointer, time=name == "time")
 
 
-def _users(seen: Diagnosis, pointer: str) -> list[str]:
+def _users(seen: CountsDiagnosis, pointer: str) -> list[str]:
     """The one field that may name users, or none: a wrong user would not protect the person.
 
     Among several nobody can say which is meant, so what comes once is not left out before they are counted.
     """
-    source = seen.stream.source
-    if not isinstance(source, Source):
-        return []
-    found = _like_users(seen, pointer)
+    source, found = seen.stream.source, _like_users(seen, pointer)
     if found:
-        return found if len(found) == 1 and comes_again(_asked(seen), source, found[0]) else []
+        return found if len(found) == 1 and comes_again(seen.asked, source, found[0]) else []
     named = [one.pointer for one in seen.fields]
-    return [fields.KEY] if key_may_be_user(_asked(seen), source, named) else []
+    return [fields.KEY] if key_may_be_user(seen.asked, source, named) else []
 
 
-def _like_users(seen: Diagnosis, pointer: str) -> list[str]:
+def _like_users(seen: CountsDiagnosis, pointer: str) -> list[str]:
     ids = event_ids(seen.fields)
     return likely([one for one in seen.fields if one.pointer not in ids], pointer)
 
 
-def _asked(seen: Diagnosis) -> SourceSample:
-    """Of events that the filter leaves out nobody is protected: an id may come again in these alone."""
-    return replace(seen.sample, records=seen.passing)
-
-
-def doubtful_user(seen: Diagnosis) -> str | None:
+def doubtful_user(seen: CountsDiagnosis) -> str | None:
     """The field that the pointer of the user may have meant, if too few of its values come again."""
     source = seen.stream.source
-    if not isinstance(source, Source) or len(fields.listed(source.user)) > 1:
+    if len(fields.listed(source.user)) > 1:
         return None
     found = _like_users(seen, source.user)
-    return found[0] if len(found) == 1 and not comes_again(_asked(seen), source, found[0]) else None
+    return found[0] if len(found) == 1 and not comes_again(seen.asked, source, found[0]) else None
 
 
-def _own_times(seen: Diagnosis) -> int:
+def _own_times(seen: CountsDiagnosis) -> int:
     """How many records carry a time; those of a file do not."""
     return sum(one.own_time != NO_OWN_TIME for one in seen.sample.records)
 
 
-def _filter(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+def _filter(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
     """The kinds of events that have a column, where one field tells them from those that have none."""
-    stream = seen.stream
-    if not isinstance(stream, Stream) or stream.source.filter:
+    source = seen.stream.source
+    if source.filter:
         return
     details = seen.stamped.details.get(Reason.MISSING_FIELD.value, Counter())
     missing = sum(number for detail, number in details.items() if detail.startswith("no column at "))
     if missing < MUCH * max(1, seen.stamped.asked):
         return
-    looked_at = stream.source.looked_at
     texts = [
         one.pointer
         for one in seen.fields
-        if one.texts and not one.in_array and one.pointer not in (*looked_at, fields.KEY)
+        if one.texts and not one.in_array and one.pointer not in (*source.looked_at, fields.KEY)
     ]
-    found = [*separating(seen.sample, stream.source, texts)]
+    found = [*separating(seen.sample, source, texts)]
     # The attribute by which CloudEvents tell their kinds, whatever else tells them too.
     kinds = {_CE_TYPE, *(f"{place}/type" for place in envelopes(seen.fields))}
     found = [one for one in found if one[0] in kinds] or found
@@ -333,32 +318,28 @@ def _wrong_users(details: Mapping[str, int]) -> int:
     )
 
 
-def _user_type(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+def _user_type(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
     details = seen.stamped.details.get(Reason.WRONG_TYPE.value, Counter())
-    wrong = _wrong_users(details)
-    if isinstance(seen.stream, Stream) and 2 * wrong >= max(1, seen.stamped.asked):
-        other = "integer" if seen.stream.source.user_type == "string" else "string"
-        yield "source.user_type", other, f"{wrong} users are no {seen.stream.source.user_type}"
+    wrong, known = _wrong_users(details), seen.stream.source.user_type
+    if 2 * wrong >= max(1, seen.stamped.asked):
+        other = "integer" if known == "string" else "string"
+        yield "source.user_type", other, f"{wrong} users are no {known}"
 
 
-def _either(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+def _either(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
     """Some producers write users as numbers, and some the same as text."""
     details = seen.stamped.details.get(Reason.WRONG_TYPE.value, Counter())
-    wrong = _wrong_users(details)
-    if isinstance(seen.stream, Stream) and wrong >= MUCH * max(1, seen.stamped.asked):
-        known = seen.stream.source.user_type
-        yield (
-            "source.user_type",
-            "either",
-            f"{wrong} users are no {known}; 7 and the text 7 are then one user",
-        )
+    wrong, known = _wrong_users(details), seen.stream.source.user_type
+    if wrong >= MUCH * max(1, seen.stamped.asked):
+        why = f"{wrong} users are no {known}; 7 and the text 7 are then one user"
+        yield "source.user_type", "either", why
 
 
-def _partitioner(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
-    stream, keys = seen.stream, seen.keys
-    if not isinstance(stream, Stream) or keys is None or stream.source.raw is not None or not keys.readable:
+def _partitioner(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
+    source, keys = seen.stream.source, seen.keys
+    if keys is None or source.raw is not None or not keys.readable:
         return
-    stated = stream.source.partitioner
+    stated = source.partitioner
     name = keys.users.name(stated)
     if name in {stated, "any"}:
         return
@@ -369,7 +350,7 @@ def _partitioner(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
     yield "source.partitioner", None, "it has no effect with repartition: true"
 
 
-def why_not_served(seen: Diagnosis) -> str:
+def why_not_served(seen: CountsDiagnosis) -> str:
     """Why no partitioner of a topology fits, in words."""
     keys = seen.keys
     assert keys is not None, "only topics have keys"
@@ -379,26 +360,25 @@ def why_not_served(seen: Diagnosis) -> str:
     return f"{name}: {WORDS[name]}"
 
 
-def _append_time(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+def _append_time(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
     number = seen.verdicts.reasons.get(Reason.NO_APPEND_TIME.value, 0)
     if number:
         yield "source.append_time", "boundary", f"{number} records have no append time of the broker"
-        if isinstance(seen.stream, Stream) and seen.stream.timeline.max_ahead < _SHORT_OUTAGE:
+        if seen.stream.timeline.max_ahead < _SHORT_OUTAGE:
             why = f"then {duration_text(LONGEST_OUTAGE)}: with boundary, a longer outage loses events"
             yield "timeline.max_ahead", None, why
 
 
-def _time_unit(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+def _time_unit(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
     """Numbers that are times long ago or far ahead in milliseconds, or have decimals; not in another unit."""
-    stream, wrong = seen.stream, _wrong_times(seen.stamped)
-    if not isinstance(stream, Stream) or 2 * wrong < max(1, seen.stamped.asked):
+    source, wrong = seen.stream.source, _wrong_times(seen.stamped)
+    if 2 * wrong < max(1, seen.stamped.asked):
         return
     for unit in _UNITS:
-        if unit != stream.source.time_unit:
-            after = Diagnosis(_with_unit(stream, unit), seen.sample, seen.now)
+        if unit != source.time_unit:
+            after = replace(seen, stream=replace(seen.stream, source=replace(source, time_unit=unit)))
             if _wrong_times(after.stamped) <= wrong // 2:
-                known = stream.source.time_unit
-                yield "source.time_unit", unit, f"{wrong} times are no times in {known}"
+                yield "source.time_unit", unit, f"{wrong} times are no times in {source.time_unit}"
                 return
 
 
@@ -415,34 +395,27 @@ _UNITS: tuple[TimeUnit, ...] = ("s", "ms", "us", "ns")
 _WRONG_TIMES = (Reason.BEFORE_ORIGIN, Reason.TOO_FAR_AHEAD, Reason.TIME_UNREADABLE)
 
 
-def _with_unit(stream: Stream, unit: TimeUnit) -> Stream:
-    return replace(stream, source=replace(stream.source, time_unit=unit))
-
-
-def _max_bytes(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
-    number, stream = seen.stamped.reasons.get(Reason.TOO_LARGE.value, 0), seen.stream
-    if not isinstance(stream, Stream) or not number:
-        return
-    if (largest := size_of_many(seen.sample, stream.source)) is not None:
+def _max_bytes(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
+    number = seen.stamped.reasons.get(Reason.TOO_LARGE.value, 0)
+    if number and (largest := size_of_many(seen.sample, seen.stream.source)) is not None:
         yield "source.max_bytes", str(1 << largest.bit_length()), f"{number} records are larger"
 
 
-def _unknown(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
-    number, stream = seen.stamped.reasons.get(Reason.UNKNOWN_COLUMN.value, 0), seen.stream
-    listed = isinstance(stream, Stream) and stream.counts.discover is None
-    if isinstance(stream, Stream) and listed and number and "other" in stream.counts.labels:
+def _unknown(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
+    number, counts = seen.stamped.reasons.get(Reason.UNKNOWN_COLUMN.value, 0), seen.stream.counts
+    if number and counts.discover is None and "other" in counts.labels:
         yield "counts.unknown", "other", f"{number} records have a column that is not listed"
 
 
-def _lateness(seen: Diagnosis) -> Iterator[tuple[str, str | None, str]]:
+def _lateness(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
     """The shortest lateness of a few that all but a few keep; releases wait for it."""
     stream, late = seen.stream, seen.stamped.reasons.get(Reason.LATE.value, 0)
-    if not isinstance(stream, Stream) or late < MUCH * max(1, seen.stamped.asked):
+    if late < MUCH * max(1, seen.stamped.asked):
         return
     for lateness in _LATENESS:
         if lateness > stream.timeline.lateness:
             rules = replace(stream.timeline, lateness=lateness)
-            after = Diagnosis(replace(stream, timeline=rules), seen.sample, seen.now).stamped
+            after = replace(seen, stream=replace(stream, timeline=rules)).stamped
             if after.reasons.get(Reason.LATE.value, 0) <= _FEW * after.asked:
                 yield "timeline.lateness", duration_text(lateness), f"{late} records are late"
                 return
@@ -463,24 +436,3 @@ RULES: tuple[Rule, ...] = (
     _unknown,
     _lateness,
 )
-
-
-def suggested_maps(stream: Stream, unlisted: Counter[str]) -> str:
-    """``maps`` as YAML has it, by which paths such as ``/shoes/17`` count in the column ``shoes``; or empty.
-
-    ``unlisted`` are texts in quotes with their numbers. What is written holds names of columns, of all but
-    the one for what is not listed, and nothing of the data.
-    """
-    column = fields.listed(stream.source.column)
-    if stream.source.maps or len(column) != 1:
-        return ""
-    counts = stream.counts
-    other = counts.unknown_column
-    named = [one for at, one in enumerate(counts.labels) if "/" not in one and at != other]
-    starts = tuple(f"'/{label}{end}" for label in named for end in ("/", "'"))
-    found = sum(number for value, number in unlisted.items() if value.startswith(starts))
-    if not found or found < _MANY * unlisted.total():
-        return ""
-    values = ", ".join(f"{scalar('/' + label)}: {scalar(label)}" for label in named)
-    prefixes = ", ".join(f"{scalar(f'/{label}/')}: {scalar(label)}" for label in named)
-    return f"{{{scalar(column[0], is_key=True)}: {{values: {{{values}}}, prefixes: {{{prefixes}}}}}}}"

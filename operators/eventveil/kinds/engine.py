@@ -10,4 +10,5 @@ class Engine(CountsKind):
     """Also closed as counts are, by the clock and where asked for by watermarks."""
 
     name = "engine"
+    keyed_by = "column"
     outcomes = ENGINE_OUTCOMES

@@ -34,6 +34,8 @@ class StreamKind(ABC, Generic[OneStream, OnePlan]):
     """How many partitions its source has to have; None: any number."""
     raw_events: ClassVar[bool] = True
     """Whether its events are raw data, so that there are true counts; local reports are private already."""
+    keyed_by: ClassVar[str | None] = None
+    """What producers key events by: "user" or, of an engine, "column"; None: keys mean nothing."""
     gives_up: ClassVar[bool] = False
     """Whether a timestamp may be given up after failures, and charged."""
     outcomes: ClassVar[Sequence[str]]
