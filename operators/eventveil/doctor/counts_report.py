@@ -12,7 +12,7 @@ from eventveil.counting.written import WORDS, Written, explained
 from eventveil.decoding.rules import Reason
 from eventveil.doctor.diagnosis import CountsDiagnosis, remedy_of
 from eventveil.doctor.filters import blocking
-from eventveil.doctor.judging import Example
+from eventveil.doctor.judging import Example, Verdicts
 from eventveil.doctor.keys import Keys
 from eventveil.doctor.proposal import UNWATCHED, doubtful_user
 from eventveil.doctor.stream_report import StreamReport, is_absent
@@ -41,9 +41,9 @@ class CountsReport(StreamReport):
         yield self._total()
         yield from self._settings()
         yield from self._reasons(seen.verdicts.reasons, seen.verdicts)
-        if hidden := self._hidden():
-            yield "  other problems, if the broker had stamped the records:"
-            yield from self._reasons(hidden, seen.stamped)
+        for known, reasons, verdicts in self._hidden():
+            yield f"  other problems, if {known}:"
+            yield from self._reasons(reasons, verdicts)
         if seen.keys is not None:
             yield from self._keys(seen.keys)
         yield from self._doubts()
@@ -55,7 +55,11 @@ class CountsReport(StreamReport):
         return super().fields() | {
             "expected": seen.stream.counts.expected,
             "left_out_nearly_all": self._left_out(),
-            "hidden": self._reasons_fields(self._hidden(), seen.stamped),
+            "hidden": [
+                one
+                for _, reasons, verdicts in self._hidden()
+                for one in self._reasons_fields(reasons, verdicts)
+            ],
             "keys": None if seen.keys is None else self._key_fields(seen.keys),
             "doubts": [one.strip() for one in self._doubts()],
             "unlisted": [[value, number] for value, number in seen.unlisted.most_common(_SHOWN)],
@@ -94,11 +98,23 @@ class CountsReport(StreamReport):
     def _problem(self, what: str, path: Sequence[str], remedy: str) -> dict[str, str]:
         return {"what": what, "setting": ".".join(path), "place": self._place(*path), "remedy": remedy}
 
-    def _hidden(self) -> dict[str, int]:
-        """What else is wrong with records that are reported as having no append time."""
-        said = self.seen.verdicts.reasons
-        behind = self.seen.stamped.reasons if Reason.NO_APPEND_TIME.value in said else {}
-        return {reason: number for reason, number in behind.items() if reason not in said}
+    def _hidden(self) -> Iterator[tuple[str, dict[str, int], Verdicts]]:
+        """What else is wrong with records that are reported as having no append time, or no user."""
+        seen, said = self.seen, self.seen.verdicts.reasons
+        if Reason.NO_APPEND_TIME.value in said:
+            behind = {reason: number for reason, number in seen.stamped.reasons.items() if reason not in said}
+            if behind:
+                yield "the broker had stamped the records", behind, seen.stamped
+        if seen.hardly_has_users and self.after.hardly_has_users:
+            # A field that is missing may be the user, which is said, or another one behind it.
+            told, found = seen.stamped.details, seen.behind_users
+            behind = {
+                reason: number
+                for reason, number in found.reasons.items()
+                if found.examples(reason)[0].detail not in told.get(reason, {})
+            }
+            if behind:
+                yield "the user of each record could be read", behind, found
 
     def _reason(self, reason: str, number: int, example: Example) -> Iterator[str]:
         yield from super()._reason(reason, number, example)

@@ -12,7 +12,7 @@ from eventveil.counting.remedies import FOUND_COLUMNS, REMEDIES, remedy
 from eventveil.decoding.rules import NO_COLUMN, Reason
 from eventveil.doctor.filters import HARDLY, never_there, passing
 from eventveil.doctor.framing import Framing, framing
-from eventveil.doctor.judging import Verdicts, judge, judge_values, unlisted
+from eventveil.doctor.judging import Verdicts, judge, judge_behind_users, judge_values, unlisted
 from eventveil.doctor.keys import Keys, keys_of
 from eventveil.doctor.people import comes_again
 from eventveil.doctor.pointers import FoundField, event_ids, fields_of
@@ -46,6 +46,8 @@ _STAGES: Mapping[Reason, int] = {
     Reason.WRONG_PARTITION: 4,
 }
 _FURTHEST = 6
+#: How details begin of records whose user cannot be read.
+_NO_USER = ("no user at ", "the user at ")
 #: Fewer records with a user say little of whether users come again.
 _MANY_RECORDS = 100
 
@@ -122,6 +124,18 @@ class CountsDiagnosis(Diagnosis):
     def stamped(self) -> Verdicts:
         """See ``Diagnosis``."""
         return judge(self.stream, self.sample, self.now, stamped=True)
+
+    @property
+    def hardly_has_users(self) -> bool:
+        """Whether hardly a record has a user that can be read, so that it is not judged any further."""
+        told = [pair for details in self.stamped.details.values() for pair in details.items()]
+        wrong = sum(number for detail, number in told if detail.startswith(_NO_USER))
+        return self.keyed_by == "user" and wrong > 0 and wrong >= (1 - MUCH) * self.stamped.asked
+
+    @cached_property
+    def behind_users(self) -> Verdicts:
+        """What would become of the records if stamps and users were as they should be."""
+        return judge_behind_users(self.stream, self.sample, self.now)
 
     @cached_property
     def framing(self) -> Framing:

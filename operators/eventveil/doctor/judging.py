@@ -10,12 +10,14 @@ from eventveil.counting.counter import CounterState
 from eventveil.decoding.rules import Reason, ValueDecoder
 from eventveil.doctor.sample import SampledRecord, SourceSample, by_partition, chunk
 from eventveil.kinds.registry import kind_of
-from eventveil.model import timeline
+from eventveil.model import fields, timeline
 from eventveil.model.records import Outgoing, Schemas
 from eventveil.model.topology import ENDLESS, ReadingStream, Stream
 from eventveil.tasks.aggregate import PartitionAggregator
 
 _INSTANCE = "doctor"
+#: A header that records get to be judged as if their user could be read.
+_USER = "eventveil-doctor-user"
 _UNLISTED = " is not a public column"
 #: At most this many examples of a reason are kept.
 _EXAMPLES = 3
@@ -99,6 +101,20 @@ def judge(stream: Stream, sample: SourceSample, now: int, *, stamped: bool = Fal
     for part in _parts(stream, sample, now, stamped=stamped):
         part.judge(verdicts)
     return verdicts
+
+
+def judge_behind_users(stream: Stream, sample: SourceSample, now: int) -> Verdicts:
+    """The verdicts had the topic stamped the records, and had each a user of its own where it belongs."""
+    if sample.rules is not None:
+        # They refuse a stream that looks at headers.
+        stream, sample = sample.rules(stream), replace(sample, rules=lambda one: one)
+    # No record that is yet to be re-keyed is in a wrong partition.
+    raw = None if sample.is_file else stream.source.topic_of_events
+    source = replace(stream.source, user=fields.HEADERS + _USER, user_type="string", raw=raw)
+    records = [
+        one._replace(headers=(*one.headers, (_USER, b"%d" % at))) for at, one in enumerate(sample.records)
+    ]
+    return judge(replace(stream, source=source), replace(sample, records=records), now, stamped=True)
 
 
 def unlisted(stream: Stream, sample: SourceSample, now: int) -> Counter[str]:

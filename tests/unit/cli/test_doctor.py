@@ -53,6 +53,15 @@ def test_the_proposed_file_passes_check_and_helps(topology: Path, tmp_path: Path
     assert "--force replaces it" in refused.output
 
 
+def test_in_a_file_too_problems_behind_the_user_are_told(topology: Path, tmp_path: Path) -> None:
+    events = tmp_path / "events.jsonl"
+    events.write_text("".join(f'{{"section": "home", "at": "{one}"}}\n' for one in range(300)))
+    told = doctor(topology, "--input", str(events))
+    assert told.exit_code == 3
+    assert "  300 missing-field: no user at /customer\n" in told.output
+    assert "could be read:\n  300 time-unreadable: " in told.output
+
+
 def test_what_cannot_be_read_is_told(topology: Path, tmp_path: Path) -> None:
     missing = doctor(topology, "--input", str(tmp_path / "none.jsonl"))
     assert missing.exit_code == 1

@@ -199,6 +199,61 @@ def test_the_example_of_a_long_value_has_its_end() -> None:
     assert 'xxx", "section": ' in told
 
 
+def without_user(number: int) -> dict[str, Any]:
+    """Nobody can say which of two fields is the user; sections and times are wrong too."""
+    wrong: dict[str, Any] = ({"section": None}, {"section": "basket"}, {"at": "yesterday"})[number % 3]
+    one = event(number) | wrong
+    return {"buyer": {"customer": one.pop("customer")}, "agent": {"customer": "x"}, **one}
+
+
+@pytest.mark.parametrize("append_time", ["broker", "boundary"])
+@pytest.mark.parametrize("partitioner", ["murmur2", "random"])
+def test_what_is_wrong_behind_a_user_that_cannot_be_read_is_told(partitioner: str, append_time: str) -> None:
+    text = FILE.replace("time: /at", f"time: /at\n      append_time: {append_time}")
+    made = report(sample(partitioner, made=without_user), text)
+    assert settings(made.proposal) == {}
+    told = "\n".join(made.lines())
+    assert "  600 missing-field: no user at /customer\n" in told
+    behind = told.partition("  other problems, if the user of each record could be read:\n")[2]
+    assert "200 wrong-type: the column at /section should be a string, not null\n" in behind
+    assert "200 unknown-column: 'basket' is not a public column\n" in behind
+    assert "200 time-unreadable: " in behind
+    assert "shop.yaml:12:7: source.time: " in behind
+    assert "partition: " not in behind
+    (stream,) = made.fields()["streams"]
+    assert [one["reason"] for one in stream["reasons"]] == ["missing-field"]
+    hidden = {one["reason"]: one["events"] for one in stream["hidden"]}
+    assert hidden == {"wrong-type": 200, "unknown-column": 200, "time-unreadable": 200}
+
+
+def test_of_a_missing_column_behind_a_missing_user_both_are_told() -> None:
+    made = report(sample(made=lambda number: {"agent": "x", "at": NOW - number}, appended=False))
+    told = "\n".join(made.lines())
+    _, stamped, behind = (part.splitlines()[:2] for part in told.split("  other problems, if "))
+    assert stamped == ["the broker had stamped the records:", "  600 missing-field: no user at /customer"]
+    assert behind[0] == "the user of each record could be read:"
+    assert behind[1] == "  600 missing-field: no column at /section"
+
+
+@pytest.mark.parametrize(("unread", "is_told"), [(539, False), (540, True)])
+def test_where_a_tenth_of_users_can_be_read_their_records_say_what_is_wrong(
+    unread: int, is_told: bool
+) -> None:
+    def made(number: int) -> dict[str, Any]:
+        return event(number) | ({"customer": "", "at": "yesterday"} if number < unread else {})
+
+    (stream,) = report(sample(made=made)).fields()["streams"]
+    assert [one["reason"] for one in stream["reasons"]] == ["empty-user"]
+    assert [one["reason"] for one in stream["hidden"]] == ["time-unreadable"] * is_told
+
+
+def test_behind_a_user_that_is_proposed_nothing_is_hidden() -> None:
+    """What is wrong there is proposed too, or is told when the file has the user."""
+    made = report(sample(made=nested, key=lambda one: str(one["data"]["customer"])))
+    assert "source.user" in settings(made.proposal)
+    assert made.fields()["streams"][0]["hidden"] == []
+
+
 def test_of_two_fields_that_may_be_meant_none_is_taken() -> None:
     def twice(number: int) -> dict[str, Any]:
         one = nested(number)
