@@ -249,7 +249,7 @@ class Validator:
 
     def _by_column(self, read: Read) -> Rejections:
         details, labels = distinct(read.fields.at(self._stream.source.column, read.at))
-        texts = [self._decoder.unknown_column(self._decoder.rename(str(label))) for label in labels]
+        texts = self._decoder.unknown_columns([*map(self._decoder.rename, map(str, labels))])
         return Rejections.alike(read.rows, Reason.UNKNOWN_COLUMN, texts, details)
 
     def _by_time(self, read: Read) -> Rejections:

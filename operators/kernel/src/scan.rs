@@ -108,33 +108,58 @@ impl<'de> Rest<'de> {
         Some((sure.then_some(if negative { -number } else { number }), Rest(&text[at..])))
     }
 
-    /// A value that nobody asked for, down to `depth` levels.
+    /// A value that nobody asked for, down to `depth` levels, at most `DEEPEST`. There is no call for a level:
+    /// a producer may nest as many as it likes.
     fn skip(self, depth: u32) -> Option<Self> {
-        let (first, rest) = self.next()?;
-        match first {
-            b'"' => rest.string().map(|(_, rest)| rest),
-            b't' => rest.word(b"rue"),
-            b'f' => rest.word(b"alse"),
-            b'n' => rest.word(b"ull"),
-            b'[' => rest.skip_list(depth.checked_sub(1)?),
-            b'{' => rest.members(|_, rest| rest.skip(depth.checked_sub(1)?)),
-            first => rest.number(first).map(|(_, rest)| rest),
+        // What is open, innermost first: a bit for each, set for an object.
+        let (mut open, mut objects, mut rest) = (0, 0u128, self);
+        loop {
+            let (first, behind) = rest.next()?;
+            rest = match first {
+                b'"' => behind.string()?.1,
+                b't' => behind.word(b"rue")?,
+                b'f' => behind.word(b"alse")?,
+                b'n' => behind.word(b"ull")?,
+                b'[' | b'{' if open == depth => return None,
+                b'[' => match behind.next()? {
+                    (b']', behind) => behind,
+                    _ => {
+                        (open, objects, rest) = (open + 1, objects << 1, behind);
+                        continue;
+                    }
+                },
+                b'{' => match behind.next()? {
+                    (b'}', behind) => behind,
+                    (b'"', behind) => {
+                        (open, objects, rest) = (open + 1, objects << 1 | 1, behind.key()?);
+                        continue;
+                    }
+                    _ => return None,
+                },
+                first => behind.number(first)?.1,
+            };
+            loop {
+                if open == 0 {
+                    return Some(rest);
+                }
+                match (rest.next()?, objects & 1) {
+                    ((b',', behind), 0) => rest = behind,
+                    ((b',', behind), _) => rest = behind.expect(b'"')?.key()?,
+                    ((b']', behind), 0) | ((b'}', behind), 1) => {
+                        (open, objects, rest) = (open - 1, objects >> 1, behind);
+                        continue;
+                    }
+                    _ => return None,
+                }
+                break;
+            }
         }
     }
 
-    fn skip_list(self, depth: u32) -> Option<Self> {
-        let mut rest = self;
-        if let (b']', behind) = rest.next()? {
-            return Some(behind);
-        }
-        loop {
-            let (sign, behind) = rest.skip(depth)?.next()?;
-            match sign {
-                b',' => rest = behind,
-                b']' => return Some(behind),
-                _ => return None,
-            }
-        }
+    /// What is behind a key whose first quote was read, and the colon after it.
+    #[inline(always)]
+    fn key(self) -> Option<Self> {
+        self.string()?.1.expect(b':')
     }
 
     /// The members of an object whose brace was read: `take` reads the value of each key.
