@@ -321,14 +321,13 @@ def _told(read: Read, reason: Reason, text: str, *numbers: _Array) -> Rejections
     return Rejections.alike(read.rows, reason, [text % one for one in told], details)
 
 
+_WRITERS = {"user": "producers", "column": "the engine"}
+
+
 def wrong_partition(stream: Stream, owner: int) -> str:
     """What is wrong with an event of a user who belongs to another partition, or with a count."""
-    if stream.source.count is not None:
-        return (
-            f"{stream.source.partitioner} of the column field gives partition {owner}; the engine must key by"
-            " the column, with the partitioner of the topology"
-        )
+    source, what = stream.source, stream.source.keyed_by
     return (
-        f"{stream.source.partitioner} of the user field gives partition {owner}; "
-        "producers must key by the user, with the partitioner of the topology"
+        f"{source.partitioner} of the {what} field gives partition {owner}; {_WRITERS[what]} must key by"
+        f" the {what}, with the partitioner of the topology"
     )

@@ -129,8 +129,7 @@ class UserFinder:
         listed, self._source = fields.listed(source.user), source
         self._place, self._type = fields.in_words(source.user, "or"), source.user_type
         self._find = compile_first(listed)
-        #: Counts of an engine belong to a column.
-        self._what = "user" if source.count is None else "column"
+        self._what = source.keyed_by
         #: Whether the value of a record has to be parsed.
         self.reads_value = any(map(fields.is_pointer, listed))
 

@@ -1,11 +1,11 @@
-"""Who one user is and which events count, or what an engine that counts has to keep to, in plain words."""
+"""Who one user is, and which events count, in plain words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from eventveil.model import fields
-from eventveil.model.topology import Condition, Source, Stream
+from eventveil.model.topology import Condition, Source
 
 #: The most values of a set that are named.
 _NAMED = 5
@@ -57,32 +57,3 @@ def _in_words(condition: Condition) -> str:
         values = [*values[:_NAMED], f"{len(values) - _NAMED} more"]
     words = " or ".join(values)
     return f"{condition.field} is {'not ' if condition.test == 'not-in' else ''}{words}"
-
-
-def engine(stream: Stream) -> Iterator[str]:
-    """What the engine must guarantee, what cannot be seen of it, and when a timestamp is complete."""
-    source, bound, per_column = stream.source, stream.counts.contributions, stream.counts.per_column
-    each = "" if per_column is None else f", and of these at most {per_column} to each"
-    yield (
-        "All of this holds only if the engine that counts keeps four promises (counts: trusted), of which"
-        " numbers show nothing. (1) Users are distinct, and bounded: one user adds at most"
-        f" {bound} to all columns of a timestamp together{each}; for one who adds k times as much the"
-        " bound is k times the epsilon. (2) What counts of one user does not depend on others: no watermark"
-        " that follows the times of events decides what is late, no limit is shared. (3) There is one number"
-        f" per timestamp and column, in the partition of its column ({source.partitioner} of {source.column})"
-        "; a later record replaces it. (4) It does not change once the timestamp is complete."
-    )
-    yield (
-        "Not seen here: events, users, whether the engine keeps a promise, and what it loses. Who can"
-        " write to the topic can choose counts. What makes two events those of one user is for the engine."
-    )
-    if source.watermark is None:
-        yield (
-            "Complete: by the deadline, in append times of the broker. What the engine writes later does not"
-            " count, also after an outage or under load, which is everybody's."
-        )
-    else:
-        yield (
-            f"Complete: when it is due, and each partition has a record with {source.watermark} at or after"
-            " its end. Until then the release waits, however long: its time tells when the engine was done."
-        )

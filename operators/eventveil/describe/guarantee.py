@@ -18,9 +18,8 @@ from fractions import Fraction
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from eventveil.describe.events import engine, one_user, which_events
+from eventveil.describe.events import one_user, which_events
 from eventveil.mechanisms.sizes import Room
-from eventveil.model.topology import UNBOUNDED
 from eventveil.privacy import discovery, gaussian
 
 if TYPE_CHECKING:  # eventveil.topology needs this module, so at run time it needs nothing of theirs
@@ -79,16 +78,23 @@ def half_width(scale: Fraction, confidence: float = 0.95) -> int:
     return max(0, math.ceil(-log_tail / inverse) - 1)
 
 
-def describe(stream: Stream, guarantee: Guarantee, rules: Iterable[str] = ()) -> tuple[str, ...]:
+def describe(
+    stream: Stream,
+    guarantee: Guarantee,
+    counted: str | None = None,
+    rules: Iterable[str] = (),
+    whose: Iterable[str] | None = None,
+) -> tuple[str, ...]:
     """The guarantee of a stream in plain words, a sentence or two per line.
 
-    ``rules`` are what its kind adds (``eventveil.kinds``).
+    What its kind says of it (``eventveil.kinds``), by default as of events that are counted here: ``counted``
+    is what bounds a user, ``rules`` are added, and ``whose`` says who one user is.
     """
     guarantee = replace(guarantee, epsilon=stream.epsilon)
     return (
         _what_is_protected(stream, guarantee),
         _neighbours(stream, guarantee.level),
-        _sensitivity(stream, guarantee),
+        _sensitivity(stream, guarantee, counted or which_count(stream)),
         *_releases(stream, guarantee),
         _noise(guarantee),
         *_delta(guarantee),
@@ -97,7 +103,7 @@ def describe(stream: Stream, guarantee: Guarantee, rules: Iterable[str] = ()) ->
         *_options(stream),
         *rules,
         *which_events(stream.source),
-        *((one_user(stream.source),) if stream.source.count is None else engine(stream)),
+        *((one_user(stream.source),) if whose is None else whose),
     )
 
 
@@ -240,21 +246,17 @@ def _neighbours(stream: Stream, level: Level) -> str:
     )
 
 
-def _sensitivity(stream: Stream, guarantee: Guarantee) -> str:
+def which_count(stream: Stream) -> str:
+    """Which events of a user count in a timestamp, where it is decided here."""
     bound, per_column = stream.counts.contributions, stream.counts.per_column
-    counted = (
-        "the first event of a user counts" if bound == 1 else f"the first {bound} events of a user count"
-    )
     if per_column is not None:
-        counted = (
+        return (
             f"of a user the first {per_column} of each column are left, and of these the first {bound} count"
         )
-    if stream.bound == UNBOUNDED:
-        counted = "every event counts, and the producer guarantees one of a user"
-    if stream.source.count is not None:
-        counted = f"the engine guarantees that a user adds at most {bound} to all columns together"
-        if per_column is not None:
-            counted += f", and at most {per_column} to each"
+    return "the first event of a user counts" if bound == 1 else f"the first {bound} events of a user count"
+
+
+def _sensitivity(stream: Stream, guarantee: Guarantee, counted: str) -> str:
     moved = ", and may be in another column instead" if stream.mechanism.adjacency == "substitute" else ""
     return (
         f"Sensitivity: {guarantee.sensitivity}, the most that one user changes in the counts of a timestamp:"

@@ -32,6 +32,8 @@ class StreamKind(ABC, Generic[OneStream, OnePlan]):
     """Who reads the source of such a stream."""
     partitions: ClassVar[int | None] = None
     """How many partitions its source has to have; None: any number."""
+    has_users: ClassVar[bool] = True
+    """Whether its records are events of users, who are found in them; an engine's counts name nobody."""
     raw_events: ClassVar[bool] = True
     """Whether its events are raw data, so that there are true counts; local reports are private already."""
     keyed_by: ClassVar[str | None] = None
@@ -46,6 +48,10 @@ class StreamKind(ABC, Generic[OneStream, OnePlan]):
     """What is said of a stream that can never go on under other settings; None if it can."""
     no_second_run: ClassVar[str | None] = None
     """What a stream is that can never be released again; None if it can."""
+    limits: ClassVar[Sequence[str]] = ()
+    """What a promise of it does not cover, and others do: said in ``report`` after the names of streams."""
+    to_check: ClassVar[tuple[str, str] | None] = None
+    """Who has to guarantee what nothing here can show, and the question for them; None if nobody has."""
 
     @abstractmethod
     def source(self, stream: OneStream) -> str:
@@ -66,6 +72,10 @@ class StreamKind(ABC, Generic[OneStream, OnePlan]):
     @abstractmethod
     def describe(self, topology: Topology, stream: OneStream) -> Iterator[str]:
         """The guarantee in words, a sentence or two per line."""
+
+    @abstractmethod
+    def settings(self, stream: OneStream) -> dict[str, str]:
+        """What the guarantee rests on, by name, beside the topics."""
 
     def unbounded(self, stream: OneStream) -> Unbounded | None:
         """What such a stream costs of which nothing bounds how often a user pays it; None if in sums."""

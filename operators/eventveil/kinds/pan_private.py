@@ -18,6 +18,7 @@ class PanPrivateKind(CountsKind):
     gives_up = True
     no_migration = "unchanged, as a pan-private stream has to be"
     no_second_run = "pan-private"
+    to_check = "Producers", "do they guarantee one event per user and timestamp?"
 
     def plan(self, topology: Topology, stream: Stream) -> PanPrivatePlan:
         """See ``StreamKind``."""
@@ -26,6 +27,14 @@ class PanPrivateKind(CountsKind):
     def beside(self, topology: Topology, stream: Stream) -> tuple[str, ...]:
         """Where looks at its counters are announced."""
         return self.plan(topology, stream).announcements(topology)
+
+    def which_count(self, stream: Stream) -> str:
+        """See ``CountsKind``."""
+        return "every event counts, and the producer guarantees one of a user"
+
+    def bound(self, stream: Stream) -> str:
+        """See ``CountsKind``."""
+        return "trusted"
 
     def rules(self, stream: Stream) -> Iterator[str]:
         """See ``CountsKind``."""

@@ -44,6 +44,11 @@ class Values(StreamKind[ReadingStream, ReadingPlan]):
         """See ``StreamKind``."""
         yield from _promised(stream, build(stream, SystemNoise()))
 
+    def settings(self, stream: ReadingStream) -> dict[str, str]:
+        """See ``StreamKind``."""
+        mechanism = stream.mechanism
+        return {"kind": mechanism.kind, "step": stream.step_text, "epsilon per value": mechanism.epsilon_text}
+
     def unbounded(self, stream: ReadingStream) -> Unbounded:
         """See ``StreamKind``."""
         settings = stream.mechanism

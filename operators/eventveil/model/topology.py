@@ -236,6 +236,11 @@ class Source:
         return fields.listed(self.user)[0]
 
     @property
+    def keyed_by(self) -> Literal["user", "column"]:
+        """Which of these says what partition a record belongs to."""
+        return "user" if self.count is None else "column"
+
+    @property
     def plain(self) -> bool:
         """Whether user, column and time are fields of the value, and the latter two single ones.
 

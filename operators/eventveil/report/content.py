@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Literal
 
 import eventveil
-from eventveil.describe.guarantee import count, duration_words, number
+from eventveil.describe.guarantee import count
 from eventveil.kinds.registry import kind_of
-from eventveil.model.topology import AnyStream, Discover, Stream, Topology
+from eventveil.model.topology import AnyStream, Topology
 from eventveil.report.budget import Population, populations
 from eventveil.report.facts import AuditFacts
 from eventveil.report.limits import generations, limits
@@ -100,47 +99,7 @@ def promises(topology: Topology) -> tuple[Promise, ...]:
     return tuple(Promise(names, " ".join(sentences)) for names, sentences in alike.items())
 
 
-def _text_of(value: object) -> str:
-    """An option: a small number such as a delta to three digits, any other as it is written."""
-    if isinstance(value, Fraction):
-        return number(value) if value >= Fraction(1, 1000) else f"{float(value):.3g}"
-    return str(value)
-
-
 def parameters(stream: AnyStream) -> dict[str, str]:
     """The settings that the promise rests on, by name."""
-    if not isinstance(stream, Stream):
-        settings = {"step": stream.step_text, "epsilon per value": stream.mechanism.epsilon_text}
-        return {**_ends(stream), "kind": stream.mechanism.kind, **settings}
-    mechanism, timeline, how = stream.mechanism, stream.timeline, stream.counts.discover
-    options = ", ".join(f"{name} {_text_of(value)}" for name, value in sorted(mechanism.options.items()))
-    return {
-        **_ends(stream),
-        "kind": mechanism.kind + (f" ({options})" if options else ""),
-        "epsilon": mechanism.epsilon_text if how is None else number(stream.epsilon),
-        "window": str(mechanism.window),
-        "timestamp": duration_words(timeline.interval),
-        "columns": str(len(stream.columns)) if how is None else _found(how),
-        "events per user": _bound(stream),
-        "neighbours": mechanism.adjacency,
-    }
-
-
-def _found(how: Discover) -> str:
-    return (
-        f"found in the data, at most {how.most}, for epsilon {number(how.epsilon)} and delta"
-        f" {float(how.delta):.3g} of these"
-    )
-
-
-def _bound(stream: Stream) -> str:
-    if kind_of(stream).name == "pan-private":
-        return "trusted"
-    per_column = stream.counts.per_column
-    bound = str(stream.bound) if per_column is None else f"{stream.bound}, in one column {per_column}"
-    return f"{bound} (the engine's word)" if kind_of(stream).name == "engine" else bound
-
-
-def _ends(stream: AnyStream) -> dict[str, str]:
     kind = kind_of(stream)
-    return {"from": kind.source(stream), "to": kind.sink(stream)}
+    return {"from": kind.source(stream), "to": kind.sink(stream), **kind.settings(stream)}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from eventveil.audit.periods import ChargedPeriod
 from eventveil.describe.guarantee import count
+from eventveil.kinds.registry import kind_of
 from eventveil.mechanisms.registry import find, plugin_of
 from eventveil.model.topology import Stream, Topology
 
@@ -67,17 +68,13 @@ def generations(life: Sequence[ChargedPeriod]) -> Iterator[str]:
 
 def _of(stream: Stream) -> Iterator[str]:
     """Those of a stream, which is named before them."""
-    kind, source = stream.mechanism.kind, stream.source
-    if source.append_time == "boundary":
+    kind = stream.mechanism.kind
+    if stream.source.append_time == "boundary":
         yield (
             "whether an event is late is decided by the worker's clock; what others send can"
             " delay it by fractions of a second, and shift events at the edge (append_time: boundary)."
         )
-    if source.count is not None:
-        yield (
-            "an engine counts, and nothing shows whether it bounds users: epsilon is as good as its promise"
-            " (counts: trusted). When it is slow, releases are late or lack counts."
-        )
+    yield from kind_of(stream).limits
     if stream.timeline.grace is not None:
         yield (
             "who can bring a broker down by what they send decides which partitions are left"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eventveil.kinds.registry import kind_of
+from eventveil.kinds.registry import KINDS, kind_of
 from eventveil.model.fields import in_words
 from eventveil.model.topology import Stream, Topology
 from eventveil.report.facts import AuditFacts
@@ -13,8 +13,7 @@ from eventveil.report.facts import AuditFacts
 def tasks(topology: Topology, audit: AuditFacts | None) -> Iterator[str]:
     """The open points; what the audit leaves open first."""
     yield from _of_audit(topology, audit)
-    engines = [one.name for one in topology.streams if kind_of(one).name == "engine"]
-    users = sorted({_user(stream) for stream in topology.streams if stream.name not in engines})
+    users = sorted({_user(stream) for stream in topology.streams if kind_of(stream).has_users})
     if users:
         yield f"Identity: is one value of {'; '.join(users)} one person, and does it stay the same for years?"
     yield (
@@ -36,15 +35,7 @@ def tasks(topology: Topology, audit: AuditFacts | None) -> Iterator[str]:
     expected = [stream.name for stream in topology.streams if stream.counts.expected is not None]
     if expected:
         yield f"counts.expected of {', '.join(expected)}: is it public knowledge, not taken from the events?"
-    trusted = [one.name for one in topology.streams if kind_of(one).name == "pan-private"]
-    if trusted:
-        yield f"Producers of {', '.join(trusted)}: do they guarantee one event per user and timestamp?"
-    if engines:
-        yield (
-            f"Engine of {', '.join(engines)}: who has checked that it counts distinct users, bounds what one"
-            " adds to all columns together, lets no user decide what is late of another, and what makes two"
-            " events those of one user? Who may write to its topic?"
-        )
+    yield from _trusted(topology)
     yield "Rights: do the brokers' ACLs say what the table does? This page has not asked them."
     if topology.kafka.security.protocol in ("PLAINTEXT", "SASL_PLAINTEXT"):
         yield (
@@ -52,6 +43,15 @@ def tasks(topology: Topology, audit: AuditFacts | None) -> Iterator[str]:
             " network protected by other means?"
         )
     yield "Raw events and dead letters: how long are they kept, and does that fit the records of processing?"
+
+
+def _trusted(topology: Topology) -> Iterator[str]:
+    """What others have to guarantee, kind by kind."""
+    for kind in KINDS.values():
+        names = [one.name for one in topology.all_streams if kind_of(one) is kind]
+        if names and kind.to_check is not None:
+            who, question = kind.to_check
+            yield f"{who} of {', '.join(names)}: {question}"
 
 
 def _of_audit(topology: Topology, audit: AuditFacts | None) -> Iterator[str]:
