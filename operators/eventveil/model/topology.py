@@ -448,6 +448,11 @@ class ValueSource:
     max_bytes: int = 1_048_576
     population: str = "users"
 
+    @property
+    def own_time(self) -> bool:
+        """See ``Source``: nobody asks when a value came."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class ValueMechanism:

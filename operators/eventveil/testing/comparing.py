@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import Any
 
 from eventveil.model import timeline
-from eventveil.model.topology import Stream
 from eventveil.testing.model import At, Case, Expectation, Fate, Played
 from eventveil.topology.problems import Position
 
@@ -31,19 +30,21 @@ class Mismatch:
         return f"{self.place}: expected {self.expected}, found {self.found}"
 
 
-def differences(case: Case, played: Played) -> list[Mismatch]:
-    """Everything that is otherwise than the test expects, in the order of the sections."""
-    comparison = _Comparison(case, played)
-    return [*(comparison.of_counts() if isinstance(case.stream, Stream) else comparison.of_values())]
+def differences(case: Case[Any], played: Played) -> list[Mismatch]:
+    """Everything that is otherwise than the test expects, in the order of the sections.
+
+    Of a stream of values nothing is counted, and of one of counts nothing is read as a value.
+    """
+    return [*_Comparison(case, played).mismatches()]
 
 
 class _Comparison:
-    def __init__(self, case: Case, played: Played) -> None:
+    def __init__(self, case: Case[Any], played: Played) -> None:
         self._expected, self._stream, self._played = case.expected, case.stream, played
         self._partial = case.expected.partial
         self._zone = _zone_of(case.expected)
 
-    def of_counts(self) -> Iterator[Mismatch]:
+    def mismatches(self) -> Iterator[Mismatch]:
         expected, played = self._expected, self._played
         yield from self._counts(expected)
         yield from self._fates("dead_letters", expected.dead_letters, played.dead_letters)
@@ -60,15 +61,11 @@ class _Comparison:
         most = expected.most_spent
         if most is not None and not most.value.is_met_by(played.most_spent):
             yield Mismatch(most.position, "most_spent", most.value.text, _amount(played.most_spent))
-
-    def of_values(self) -> Iterator[Mismatch]:
-        expected, played = self._expected, self._played
         if expected.readings is not None:
             yield from self._readings(expected.readings)
         yield from self._fates("unreadable", expected.unreadable, played.unreadable)
 
     def _time(self, timestamp: int) -> str:
-        assert isinstance(self._stream, Stream)
         return _in_zone(timeline.start_of(self._stream.timeline, timestamp), self._zone)
 
     def _counts(self, expected: Expectation) -> Iterator[Mismatch]:
@@ -156,7 +153,6 @@ class _Comparison:
                 yield Mismatch(one.position, f"{place}, {name}", str(one.value), found)
 
     def _public(self, record: Mapping[str, Any]) -> dict[str, int]:
-        assert isinstance(self._stream, Stream)
         counts = record["counts"]
         if isinstance(counts, list):
             counts = dict(zip(self._stream.columns, counts, strict=True))

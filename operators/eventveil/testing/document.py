@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, ClassVar, Generic
 
 from eventveil.model import timeline
 from eventveil.model.errors import EventveilError
 from eventveil.model.spelling import nearest, suggestion
 from eventveil.model.topology import BY_SCHEMA, ReadingStream, Stream, Topology
-from eventveil.testing.model import At, Case, EventEntry, Expectation, TestFile
+from eventveil.testing.model import At, Case, EventEntry, Expectation, OneStream, TestFile
+from eventveil.testing.playing import play, play_values
 from eventveil.testing.spec import layout
 from eventveil.topology.document import SIZE_LIMIT, Node, compose
 from eventveil.topology.fields import ReadingPass, Section
@@ -20,8 +22,6 @@ from eventveil.topology.problems import Position, Problems, TopologyInvalid
 
 #: How the name of a file of tests ends.
 SUFFIX = "_test.yaml"
-_OF_COUNTS = ("counts", "dead_letters", "left_out", "closed", "released", "spent", "most_spent")
-_OF_VALUES = ("readings", "unreadable")
 _BY_TIME = ("counts", "closed", "released", "spent")
 _BY_EVENT = ("dead_letters", "left_out", "unreadable")
 
@@ -45,7 +45,7 @@ def load_tests(path: str, environ: Mapping[str, str]) -> TestFile:
         if problems.count:
             raise TestsInvalid(str(invalid)) from None
         raise
-    cases = tuple(_Resolver(topology, one.value, problems).case() for one in section.get("tests"))
+    cases = tuple(_case(topology, one.value, problems) for one in section.get("tests"))
     _check_names(cases, problems)
     _raise(problems)
     return TestFile(path, topology, tuple(case for case in cases if case is not None))
@@ -91,7 +91,7 @@ def _environment(section: Section) -> dict[str, str]:
     return {name: one.value for name, one in (section.get("environment") or {}).items()}
 
 
-def _check_names(cases: Iterable[Case | None], problems: Problems) -> None:
+def _check_names(cases: Iterable[Case[Any] | None], problems: Problems) -> None:
     known: dict[str, Position] = {}
     for case in cases:
         if case is not None and case.name in known:
@@ -103,81 +103,70 @@ def _check_names(cases: Iterable[Case | None], problems: Problems) -> None:
             known[case.name] = case.position
 
 
-def _written_out(stream: Stream | ReadingStream) -> Stream | ReadingStream:
+def _case(topology: Topology, section: Section, problems: Problems) -> Case[Any] | None:
+    """A test, or None where it cannot be told which stream it is of."""
+    resolvers: dict[str, _Resolver[Any]] = {
+        **{one.name: _OfCounts(one, section, problems) for one in topology.streams},
+        **{one.name: _OfValues(one, section, problems) for one in topology.readings},
+    }
+    name = section.get("stream")
+    if name is None and len(resolvers) == 1:
+        (name,) = resolvers
+    if name is None:
+        message = f"the topology has several streams; add stream: one of {', '.join(resolvers)}"
+        problems.add(section.position, message)
+    elif name not in resolvers:
+        problems.add(section.at("stream"), f"there is no stream {name}; {suggestion(name, resolvers)}")
+    return resolvers[name].case() if name in resolvers else None
+
+
+def _written_out(stream: OneStream) -> OneStream:
     """The stream, with values that are records as JSON has them where a schema would say how to read them."""
     if stream.source.format not in BY_SCHEMA:
         return stream
-    if isinstance(stream, ReadingStream):
-        return replace(stream, source=replace(stream.source, format="json"))
     return replace(stream, source=replace(stream.source, format="json"))
 
 
-class _Resolver:
-    """One test, checked against the topology. Mistakes go to ``problems``."""
+class _Resolver(ABC, Generic[OneStream]):
+    """One test, checked against its stream. Mistakes go to ``problems``."""
 
-    def __init__(self, topology: Topology, section: Section, problems: Problems) -> None:
+    what: ClassVar[str]
+    """What such streams have, in words."""
+    sections: ClassVar[tuple[str, ...]]
+    """What can be expected of such a stream alone."""
+
+    def __init__(self, stream: OneStream, section: Section, problems: Problems) -> None:
         self._section, self._problems = section, problems
-        self._streams = {one.name: _written_out(one) for one in topology.all_streams}
+        self._stream: OneStream = _written_out(stream)
 
-    def case(self) -> Case | None:
-        """The test, or None where it cannot be told which stream it is of."""
-        section = self._section
-        stream = self._stream()
-        if stream is None:
-            return None
-        events = tuple(self._event(one, stream) for one in section.get("events"))
-        start = self._start(stream)
-        expected = self._expected(section.get("expect"), stream, events, start)
-        until = self._of_counts("until", stream)
-        partitions = section.get("partitions")
+    @abstractmethod
+    def case(self) -> Case[OneStream]:
+        """The test."""
+
+    def _events(self) -> tuple[EventEntry, ...]:
+        events = tuple(map(self._event, self._section.get("events")))
+        partitions = self._section.get("partitions")
         for one in events:
             if one.partition is not None and one.partition >= partitions:
                 self._problems.add(
                     one.position,
                     f"partition {one.partition} is not one of {partitions}; raise the test's partitions",
                 )
-        return Case(
-            section.get("name"), section.at("name"), stream, events, expected, partitions, start, until
-        )  # fmt: skip
+        return events
 
-    def _stream(self) -> Stream | ReadingStream | None:
-        name = self._section.get("stream")
-        if name is None and len(self._streams) == 1:
-            return next(iter(self._streams.values()))
-        if name is None:
-            message = f"the topology has several streams; add stream: one of {', '.join(self._streams)}"
-            self._problems.add(self._section.position, message)
-        elif name not in self._streams:
-            message = f"there is no stream {name}; {suggestion(name, self._streams)}"
-            self._problems.add(self._section.at("stream"), message)
-        return self._streams.get(name or "")
-
-    def _of_counts(self, key: str, stream: Stream | ReadingStream) -> int | None:
-        """A time of the test, which a value stream has not."""
-        time: int | None = self._section.get(key)
-        if time is not None and isinstance(stream, ReadingStream):
-            self._problems.add(
-                self._section.at(key), f"{stream.name} has values and no timestamps; remove {key}"
-            )
-        return time
-
-    def _event(self, one: At[Section], stream: Stream | ReadingStream) -> EventEntry:
+    def _event(self, one: At[Section]) -> EventEntry:
         event, position = one.value, one.position
         raw, given = event.get("raw"), event.get("value")
         if (raw is None) == (given is None):
             self._problems.add(position, "an event needs either value or raw, and not both")
-        if event.get("appended") is not None and isinstance(stream, ReadingStream):
-            self._problems.add(
-                event.at("appended"), f"{stream.name} takes no account of time; remove appended"
-            )
-        if event.get("created") is not None and not (isinstance(stream, Stream) and stream.source.own_time):
+        if event.get("created") is not None and not self._stream.source.own_time:
             self._problems.add(
                 event.at("created"),
-                f"{stream.name} does not look at the times that records carry, as time: $time with"
+                f"{self._stream.name} does not look at the times that records carry, as time: $time with"
                 " append_time: boundary does; remove created",
             )
         # A producer's serializer puts the id of a schema before the value; which one does not matter.
-        prefix = "\0\0\0\0\1" if stream.source.format == "json-schema" else ""
+        prefix = "\0\0\0\0\1" if self._stream.source.format == "json-schema" else ""
         payload = f"{prefix}{given}" if raw is None else raw.value
         headers = tuple((name, one.value) for name, one in (event.get("headers") or {}).items())
         where = event.get("partition"), event.get("appended")
@@ -185,67 +174,29 @@ class _Resolver:
             position, payload, event.get("repeat"), *where, event.get("key"), headers, event.get("created")
         )
 
-    def _start(self, stream: Stream | ReadingStream) -> int:
-        given = self._of_counts("from", stream)
-        if isinstance(stream, ReadingStream):
-            return 1
-        rules = stream.timeline
-        if given is None:
-            return timeline.first_whole_timestamp(rules, rules.origin)
-        return self._timestamp(At(self._section.at("from"), given), stream)
-
-    def _timestamp(self, time: At[int], stream: Stream, first: int = 1) -> int:
-        """The number of the timestamp that begins at a time."""
-        rules = stream.timeline
-        number = timeline.timestamp_of(rules, time.value)
-        before, after = timeline.start_of(rules, number), timeline.start_of(rules, number + 1)
-        told = f"{timeline.format_rfc3339(time.value)} is not where a timestamp of {stream.name} begins"
-        if number < first:
-            begins = timeline.format_rfc3339(timeline.start_of(rules, first))
-            self._problems.add(time.position, f"{told} here: the first one begins at {begins}")
-        elif time.value != before:
-            near = f"{timeline.format_rfc3339(before)} and {timeline.format_rfc3339(after)}"
-            self._problems.add(time.position, f"{told}: the nearest are {near}")
-        return number
-
     def _expected(
-        self, section: Section, stream: Stream | ReadingStream, events: tuple[EventEntry, ...], start: int
+        self, events: tuple[EventEntry, ...], by_time: Callable[[Any], Any] | None = None
     ) -> Expectation:
-        self._check_sections(section, stream)
-        changes: dict[str, Callable[[Any], Any]] = {}
-        if isinstance(stream, Stream):
-            changes = dict.fromkeys(_BY_TIME, lambda found: self._by_timestamp(found, stream, start))
-        changes["readings"] = _readings
+        """``by_time`` is what is made of sections by timestamp."""
+        section = self._section.get("expect")
+        for key in (*_OfCounts.sections, *_OfValues.sections):
+            if key not in self.sections and section.get(key) is not None:
+                self._problems.add(
+                    section.at(key),
+                    f"{key} does not apply to {self._stream.name}, a stream of {self.what}; use"
+                    f" {', '.join(self.sections)}",
+                )
+        changes: dict[str, Callable[[Any], Any]] = {"readings": _readings}
         changes |= dict.fromkeys(_BY_EVENT, lambda found: self._fates(found, events))
+        changes |= {} if by_time is None else dict.fromkeys(_BY_TIME, by_time)
         values: dict[str, Any] = {"partial": section.get("partial") == "true"}
         for key in {one.name for one in fields(Expectation)} - {"position", "partial"}:
             found = section.get(key)
             if found is not None:
                 values[key] = At(section.at(key), changes.get(key, lambda same: same)(found))
         expected = Expectation(section.position, **values)
-        if isinstance(stream, Stream):
-            self._check_columns(expected, stream)
         self._check_events(expected, len(events))
         return expected
-
-    def _check_sections(self, section: Section, stream: Stream | ReadingStream) -> None:
-        of_values = isinstance(stream, ReadingStream)
-        for key in _OF_COUNTS if of_values else _OF_VALUES:
-            if section.get(key) is not None:
-                what = "values" if of_values else "counts"
-                fitting = ", ".join(_OF_VALUES if of_values else _OF_COUNTS)
-                self._problems.add(
-                    section.at(key),
-                    f"{key} does not apply to {stream.name}, a stream of {what}; use {fitting}",
-                )
-
-    def _by_timestamp(self, found: dict[int, At[Any]], stream: Stream, start: int) -> dict[int, At[Any]]:
-        return {
-            self._timestamp(At(one.position, time), stream, start): At(
-                one.position, _plain(one.value), one.text
-            )
-            for time, one in found.items()
-        }
 
     def _fates(self, found: list[At[Section]], events: tuple[EventEntry, ...]) -> list[At[Any]]:
         return [At(one.position, self._fate(one.value, events)) for one in found]
@@ -258,7 +209,58 @@ class _Resolver:
         times = section.get("times") or events[event - 1].repeat
         return (event, section.get("reason") or section.get("why")), times
 
-    def _check_columns(self, expected: Expectation, stream: Stream) -> None:
+    def _check_events(self, expected: Expectation, number: int) -> None:
+        named = [(one.value, one.position) for one in _all(expected.closed)]
+        named += [] if expected.readings is None else [
+            (event, one.position) for event, one in expected.readings.value.items()
+        ]  # fmt: skip
+        for event, position in named:
+            if event > number:
+                self._problems.add(position, f"there is no event {event}, only {number}")
+
+
+class _OfCounts(_Resolver[Stream]):
+    what = "counts"
+    sections = ("counts", "dead_letters", "left_out", "closed", "released", "spent", "most_spent")
+
+    def case(self) -> Case[Stream]:
+        """See ``_Resolver``."""
+        section, events, start = self._section, self._events(), self._start()
+        expected = self._expected(events, lambda found: self._by_timestamp(found, start))
+        self._check_columns(expected)
+        return Case(
+            section.get("name"), section.at("name"), self._stream, events, expected, play,
+            section.get("partitions"), start, section.get("until"),
+        )  # fmt: skip
+
+    def _start(self) -> int:
+        given, rules = self._section.get("from"), self._stream.timeline
+        if given is None:
+            return timeline.first_whole_timestamp(rules, rules.origin)
+        return self._timestamp(At(self._section.at("from"), given))
+
+    def _timestamp(self, time: At[int], first: int = 1) -> int:
+        """The number of the timestamp that begins at a time."""
+        rules = self._stream.timeline
+        number = timeline.timestamp_of(rules, time.value)
+        before, after = timeline.start_of(rules, number), timeline.start_of(rules, number + 1)
+        told = f"{timeline.format_rfc3339(time.value)} is not where a timestamp of {self._stream.name} begins"
+        if number < first:
+            begins = timeline.format_rfc3339(timeline.start_of(rules, first))
+            self._problems.add(time.position, f"{told} here: the first one begins at {begins}")
+        elif time.value != before:
+            near = f"{timeline.format_rfc3339(before)} and {timeline.format_rfc3339(after)}"
+            self._problems.add(time.position, f"{told}: the nearest are {near}")
+        return number
+
+    def _by_timestamp(self, found: dict[int, At[Any]], start: int) -> dict[int, At[Any]]:
+        return {
+            self._timestamp(At(one.position, time), start): At(one.position, _plain(one.value), one.text)
+            for time, one in found.items()
+        }
+
+    def _check_columns(self, expected: Expectation) -> None:
+        stream = self._stream
         tables = [(one.value, stream.counts.labels) for one in (_all(expected.counts))]
         tables += [
             (one.value["counts"].value, stream.columns)
@@ -272,14 +274,33 @@ class _Resolver:
                     remedy = nearest(column, known) or "name one of its public columns"
                     self._problems.add(one.position, f"{column!r} is no column of {stream.name}; {remedy}")
 
-    def _check_events(self, expected: Expectation, number: int) -> None:
-        named = [(one.value, one.position) for one in _all(expected.closed)]
-        named += [] if expected.readings is None else [
-            (event, one.position) for event, one in expected.readings.value.items()
-        ]  # fmt: skip
-        for event, position in named:
-            if event > number:
-                self._problems.add(position, f"there is no event {event}, only {number}")
+
+class _OfValues(_Resolver[ReadingStream]):
+    """Values have no timestamps."""
+
+    what = "values"
+    sections = ("readings", "unreadable")
+
+    def case(self) -> Case[ReadingStream]:
+        """See ``_Resolver``."""
+        section, events = self._section, self._events()
+        for key in ("from", "until"):
+            if section.get(key) is not None:
+                self._problems.add(
+                    section.at(key), f"{self._stream.name} has values and no timestamps; remove {key}"
+                )
+        expected = self._expected(events)
+        return Case(
+            section.get("name"), section.at("name"), self._stream, events, expected, play_values,
+            section.get("partitions"),
+        )  # fmt: skip
+
+    def _event(self, one: At[Section]) -> EventEntry:
+        if one.value.get("appended") is not None:
+            self._problems.add(
+                one.value.at("appended"), f"{self._stream.name} takes no account of time; remove appended"
+            )
+        return super()._event(one)
 
 
 def _all(section: At[dict[int, At[Any]]] | None) -> list[At[Any]]:

@@ -6,7 +6,7 @@ Times are epoch milliseconds, timestamps are numbers from the origin, events are
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -15,6 +15,8 @@ from eventveil.model.topology import ReadingStream, Stream, Topology
 from eventveil.topology.problems import Position
 
 Value = TypeVar("Value")
+#: Of counts or of values: what is written for either holds for both.
+OneStream = TypeVar("OneStream", Stream, ReadingStream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +113,18 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One test of one stream. ``start`` is the first timestamp; ``until``, if given, the clock at the end."""
+class Case(Generic[OneStream]):
+    """One test of one stream. ``play`` says what comes of its events.
+
+    ``start`` is the first timestamp; ``until``, if given, the clock at the end.
+    """
 
     name: str
     position: Position
-    stream: Stream | ReadingStream
+    stream: OneStream
     events: tuple[EventEntry, ...]
     expected: Expectation
+    play: Callable[[Case[OneStream]], Played]
     partitions: int = 1
     start: int = 1
     until: int | None = None
@@ -132,7 +138,7 @@ class TestFile:
 
     path: str
     topology: Topology
-    cases: tuple[Case, ...]
+    cases: tuple[Case[Any], ...]
 
 
 @dataclass(slots=True)

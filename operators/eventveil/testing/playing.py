@@ -69,9 +69,9 @@ class _Append:
 class _Worker:
     """The tasks over a log in memory, run by the clock of the script."""
 
-    def __init__(self, case: Case, stream: Stream, last: int | None) -> None:
-        self._case, self._stream, self._now = case, stream, 0
-        self._script = [*_script(case, stream)]
+    def __init__(self, case: Case[Stream], last: int | None) -> None:
+        self._case, self._stream, self._now = case, case.stream, 0
+        stream, self._script = case.stream, [*_script(case)]
         source, everywhere = stream.source, range(case.partitions)
         self._log = MemoryLog()
         self._passing_on: list[_Role] = []
@@ -201,10 +201,10 @@ class _Role:
         yield from self.runner.settle()
 
 
-def _script(case: Case, stream: Stream) -> Iterator[_Append]:
+def _script(case: Case[Stream]) -> Iterator[_Append]:
     """What is appended, in order. Raises Unplayable for a time that goes back."""
-    clock = timeline.start_of(stream.timeline, case.start)
-    placing = _Placement(stream, case.partitions)
+    clock = timeline.start_of(case.stream.timeline, case.start)
+    placing = _Placement(case.stream, case.partitions)
     for number, event in enumerate(case.events, 1):
         if event.appended is not None and number > 1 and event.appended < clock:
             raise Unplayable(
@@ -229,7 +229,7 @@ def _script(case: Case, stream: Stream) -> Iterator[_Append]:
     _check_until(case, clock)
 
 
-def _check_until(case: Case, clock: int) -> None:
+def _check_until(case: Case[Stream], clock: int) -> None:
     if case.until is not None and case.events and case.until < clock:
         raise Unplayable(
             case.position,
@@ -275,13 +275,14 @@ def _too_many(stream: Stream, first: int) -> str:
     )
 
 
-def play(case: Case, stream: Stream) -> Played:
+def play(case: Case[Stream]) -> Played:
     """What comes of the events of a test, with the noise off.
 
     Raises Unplayable for events that cannot be played, NoiseNeeded or what the mechanism raises.
     """
+    stream = case.stream
     last = None if case.until is None else timeline.last_due(stream.timeline, case.until)
-    worker, noise = _Worker(case, stream, last), NoiseOff()
+    worker, noise = _Worker(case, last), NoiseOff()
     # Marked as seeded: even the records that are looked at here say that they are not to be published.
     releasing = Releasing(stream, case.partitions, case.start, last, noise, seeded=True)
 
@@ -314,7 +315,7 @@ def _note(played: Played, released: Released) -> None:
 class _Values(Input):
     """The events of a test, one entry a chunk."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case[ReadingStream]) -> None:
         super().__init__(case.stream.source.topic)
         self._events, self._partitions = case.events, case.partitions
         self._next = [0] * case.partitions
@@ -348,9 +349,9 @@ class _Values(Input):
         return self.read == len(self._events)
 
 
-def play_values(case: Case, stream: ReadingStream) -> Played:
+def play_values(case: Case[ReadingStream]) -> Played:
     """The readings of the events of a test, in steps of the grid, and which events had no value."""
-    source, noise, played = _Values(case), NoiseOff(), Played()
+    stream, source, noise, played = case.stream, _Values(case), NoiseOff(), Played()
     running = ValueReplay([stream], source, lambda *_: noise, seeded=True)
     known = running.outcomes[stream.name].copy()
     for replayed in running:

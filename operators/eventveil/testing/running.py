@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from eventveil.model.errors import EventveilError
-from eventveil.model.topology import Stream
 from eventveil.testing.comparing import Mismatch, differences
 from eventveil.testing.document import SUFFIX
 from eventveil.testing.model import Case, Played, TestFile
-from eventveil.testing.playing import Unplayable, play, play_values
+from eventveil.testing.playing import Unplayable
 
 #: At most this many events of a test that failed are listed.
 _TOLD = 20
@@ -52,7 +52,7 @@ class Result:
     """How a test went. ``broken``: it could not be run to its end, and why."""
 
     file: TestFile
-    case: Case
+    case: Case[Any]
     seconds: float
     differences: tuple[Mismatch, ...] = ()
     broken: str | None = None
@@ -73,14 +73,13 @@ class Result:
             yield from _fates(self)
 
 
-def run(file: TestFile, case: Case) -> Result:
+def run(file: TestFile, case: Case[Any]) -> Result:
     """Play a test and compare."""
     begun = time.perf_counter()
     played: Played | None = None
     broken: str | None = None
     try:
-        stream = case.stream
-        played = play(case, stream) if isinstance(stream, Stream) else play_values(case, stream)
+        played = case.play(case)
     except Unplayable as error:
         broken = f"{file.path}:{error.position.line}: {error.message}"
     except Exception as error:  # a plug-in may raise anything
