@@ -34,6 +34,12 @@ _LEVELS = {
     "user": f"user level: epsilon for a `horizon` of timestamps of a user; {_COVERED}",
 }
 
+#: Why the kinds that the suite is not for are not tried.
+_NOT_TRIED = {
+    **dict.fromkeys(VALUE_KINDS, "gives readings of values"),
+    **dict.fromkeys(OPTIONS_OF_REPORTS, "sums reports that are private already"),
+}
+
 
 @click.group(invoke_without_command=True)
 @click.pass_context
@@ -53,8 +59,8 @@ def describe_kinds() -> Iterator[str]:
         yield f"{kind}: {values.summary}"
         yield from (f"  {line}" for line in _describe_values(kind))
         yield ""
-    for kind, local in kinds.LOCAL_KINDS.items():
-        yield f"{kind}: {local.summary}"
+    for kind in OPTIONS_OF_REPORTS:
+        yield f"{kind}: {kinds.OWN[kind].summary}"
         yield from (f"  {line}" for line in _describe_local(kind))
         yield ""
     for kind in plugins.installed():
@@ -81,7 +87,7 @@ def _options(mechanism: type[Mechanism]) -> Iterator[str]:
 
 def _describe_plugin(kind: str) -> Iterator[str]:
     """A plug-in has its own idea of the settings that it needs, so there is no example of its noise."""
-    if kind in kinds.KINDS | kinds.LOCAL_KINDS:
+    if kind in kinds.OWN:
         yield f"{kind}: a plug-in of this name is installed and not used; the kind of Eventveil is"
         return
     try:
@@ -136,9 +142,8 @@ def test(context: click.Context, kind: str, given: tuple[str, ...]) -> None:
     Prints each property with what was tried and, where it fails, a counterexample. Exit status 1 if one does,
     or if the class cannot be used at all. Imports the module, so runs its code.
     """
-    if kind in VALUE_KINDS or kind in kinds.LOCAL_KINDS:
-        what = "gives readings of values" if kind in VALUE_KINDS else "sums reports that are private already"
-        raise click.UsageError(f"{kind} {what}; this suite tries mechanisms for counts")
+    if kind in _NOT_TRIED:
+        raise click.UsageError(f"{kind} {_NOT_TRIED[kind]}; this suite tries mechanisms for counts")
     try:
         mechanism = kinds.find(kind)
     except PluginRefused as refused:

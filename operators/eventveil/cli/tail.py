@@ -15,9 +15,9 @@ from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.cli.words import words_of
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339
-from eventveil.model.topology import AnyStream, ReadingStream, Topology
-from eventveil.read.following import assembled, followed
-from eventveil.read.readings import Reading, reading_of
+from eventveil.model.topology import AnyStream, Topology
+from eventveil.read.following import followed
+from eventveil.read.readings import Reading
 from eventveil.read.releases import Releases
 from eventveil.read.sources import stream_of
 
@@ -85,12 +85,8 @@ def released(
     """
     with closing(followed(topology, streams, lambda _: last)) as found:
         for one in found:
-            if one is None:
-                continue
-            if isinstance(one.stream, ReadingStream):
-                yield reading_of(one.stream, one.record, one.place)
-            elif release := assembled(one.stream, one.record, one.place):
-                yield release
+            if one is not None and (told := one.taken()):
+                yield told
 
 
 def reading_fields(reading: Reading) -> dict[str, object]:

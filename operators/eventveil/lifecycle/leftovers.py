@@ -19,7 +19,7 @@ from eventveil.kafka.log import read_partition, read_table
 from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.apply import check_stopped
 from eventveil.lifecycle.manifest import ManifestRecord, all_in
-from eventveil.mechanisms.registry import LOCAL_KINDS, known
+from eventveil.mechanisms.registry import known
 from eventveil.model.errors import StateRefused
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import Topology
@@ -169,11 +169,11 @@ def _check_whole(
 def _without_end(kinds: frozenset[str]) -> str | None:
     """Why the promise of a stream does not end with its windows, if it does not."""
     for name in sorted(kinds):
-        kind = LOCAL_KINDS.get(name) or known(name)
-        if name in LOCAL_KINDS:
-            return "producers have been told its threshold, and would go on using it"
+        kind = known(name)
         if kind is None:
             return f"the mechanism {name}, by which it has released, is not installed here"
+        if kind.level == "local":
+            return "producers have been told its threshold, and would go on using it"
         if kind.level == "user":
             return f"{name} promises its epsilon for all that a person does, not for a window"
     return None

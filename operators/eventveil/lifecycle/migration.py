@@ -44,7 +44,7 @@ up. Nothing of that can be taken back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -56,9 +56,10 @@ from eventveil.formats.release import decided
 from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.publishing import units_of
-from eventveil.mechanisms.registry import KINDS, LOCAL_KINDS
+from eventveil.mechanisms.registry import OWN
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import Outgoing, TopicPartition
+from eventveil.model.topology import Level
 from eventveil.tasks.release import ReleaseState
 from eventveil.topology.changes import (
     DISCOVERS,
@@ -171,9 +172,7 @@ def check_sound(checkpoint: Checkpoint, differences: Mapping[str, Difference]) -
         unsound |= dict.fromkeys(others, REFUSED_BY_DISCOVERY)
     kind = checkpoint.terms.mechanism
     kinds = {kind, differences.get("mechanism.kind", Difference(kind, kind)).new}
-    own = KINDS | LOCAL_KINDS
-    levels = {own[one].level for one in kinds if one in own}
-    if not levels <= {"w-event"} or "plugin.level" in checkpoint.manifest.fields:
+    if not _levels(kinds) <= {"w-event"} or "plugin.level" in checkpoint.manifest.fields:
         unsound |= {name: LEVELS for name in differences if not name.startswith(SAME_INSTANCE)}
     _check_format(checkpoint, differences)
     rekeyed = checkpoint.manifest.fields.get("source.repartition") is not None
@@ -184,6 +183,11 @@ def check_sound(checkpoint: Checkpoint, differences: Mapping[str, Difference]) -
     ]
     if refused:
         raise StateRefused(f"stream {checkpoint.stream}", "; ".join(refused), anew(unsound, rekeyed=rekeyed))
+
+
+def _levels(kinds: Collection[object]) -> set[Level]:
+    """What the epsilons of kinds cover; of a plug-in the manifest says it."""
+    return {mechanism.level for kind, mechanism in OWN.items() if kind in kinds}
 
 
 def _check_format(checkpoint: Checkpoint, differences: Mapping[str, Difference]) -> None:
@@ -211,7 +215,7 @@ def check_reset(checkpoint: Checkpoint, differences: Mapping[str, Difference], s
     if DISCOVERS in checkpoint.manifest.fields:
         what = "it cannot be reset: its columns are found in the data, which would be charged again"
         raise StateRefused(place, what, NEW_STREAM)
-    if checkpoint.terms.mechanism in LOCAL_KINDS:
+    if "local" in _levels({checkpoint.terms.mechanism}):
         what = "it cannot be reset: its threshold is public, and producers would go on using it"
         raise StateRefused(place, what, NEW_STREAM)
     if checkpoint.by_boundary:

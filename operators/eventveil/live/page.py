@@ -44,16 +44,19 @@ def page(
     """
     streams = topology.streams
     pictures = max(1, min(_OF_A_STREAM, _PICTURES // max(1, len(streams))))
+    counted = (
+        _section(one, seen.get(one.name), following.get(one.name), f"s{number}", pictures, now)
+        for number, one in enumerate(streams, 1)
+    )
+    values = (
+        _values(one, seen.get(one.name), f"s{number}")
+        for number, one in enumerate(topology.readings, 1 + len(streams))
+    )
     text = {"TITLE": f"{topology.name}: releases", "MILLISECONDS": str(refresh)}
     markup = {
         "WORKER": "".join(_worker(problem, obstacles)),
         "STREAMS": _links(topology.all_streams),
-        "SECTIONS": "".join(
-            _values(one, seen.get(one.name), f"s{number}")
-            if isinstance(one, ReadingStream)
-            else _section(one, seen.get(one.name), following.get(one.name), f"s{number}", pictures, now)
-            for number, one in enumerate(topology.all_streams, 1)
-        ),
+        "SECTIONS": "".join((*counted, *values)),
     }
     return filled(_TEMPLATE, text, markup)
 

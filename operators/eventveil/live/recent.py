@@ -81,6 +81,8 @@ class Recent:
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
+        #: How many records of the sink are to be read at first.
+        self.wanted = max(LAST, looked_at(stream.mechanism.window))
         self._kept = min(LAST, max(2, _MOST_COUNTS // max(1, stream.most_columns)))
         self._rows: dict[int, Row] = {}
         self._totals: deque[Total] = deque(maxlen=looked_at(stream.mechanism.window))
@@ -133,6 +135,8 @@ class SeenReadings(NamedTuple):
 
 class RecentReadings:
     """Takes the records of the sink of a stream of values in the order in which they were published."""
+
+    wanted = LAST
 
     def __init__(self, stream: ReadingStream) -> None:
         self._stream = stream

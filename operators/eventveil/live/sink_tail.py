@@ -14,11 +14,10 @@ from contextlib import closing
 
 from confluent_kafka import KafkaException
 
-from eventveil.live.recent import LAST, Seen, SeenReadings, kept_of
+from eventveil.live.recent import Seen, SeenReadings, kept_of
 from eventveil.model.errors import EventveilError
-from eventveil.model.topology import AnyStream, ReadingStream, Topology
+from eventveil.model.topology import Topology
 from eventveil.read.following import Followed, followed
-from eventveil.read.health import looked_at
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +35,7 @@ _FIRST_SECONDS = 3.0
 
 def read_sinks(topology: Topology) -> Generator[Followed | None, None, None]:
     """The newest releases of each stream, then those to come. Raises EventveilError and KafkaException."""
-    return followed(topology, topology.all_streams, _wanted, _MOST_BYTES)
-
-
-def _wanted(stream: AnyStream) -> int:
-    return LAST if isinstance(stream, ReadingStream) else max(LAST, looked_at(stream.mechanism.window))
+    return followed(topology, topology.all_streams, lambda one: kept_of(one).wanted, _MOST_BYTES)
 
 
 class SinkTail:

@@ -49,14 +49,16 @@ KINDS: dict[str, type[Mechanism]] = {
 #: Their streams have reports that were made private before they came; otherwise they are run as all others.
 LOCAL_KINDS: dict[str, type[Mechanism]] = {Topl.kind: Topl}
 
+#: Those of Eventveil, whose names no plug-in can have.
+OWN = KINDS | LOCAL_KINDS
+
 #: The option that makes another mechanism of a kind that has it.
 PAN = "pan_private"
 
 
 def plugin_of(kind: str) -> Plugin | None:
     """The plug-in that a kind names, None for a kind of Eventveil. Raises PluginRefused for anything else."""
-    own = KINDS | LOCAL_KINDS
-    return None if kind in own else plugins.load(kind, frozenset(own))
+    return None if kind in OWN else plugins.load(kind, frozenset(OWN))
 
 
 def find(kind: str, options: Container[str] = ()) -> type[Mechanism]:
@@ -80,7 +82,7 @@ def options_of(kind: str) -> frozenset[str]:
 
 
 def _own(options: Container[str]) -> dict[str, type[Mechanism]]:
-    return {**KINDS, **LOCAL_KINDS, **(PAN_PRIVATE if PAN in options else {})}
+    return OWN | PAN_PRIVATE if PAN in options else OWN
 
 
 def of_stream(stream: Stream, noise: NoiseSource) -> Mechanism:

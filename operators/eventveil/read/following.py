@@ -14,7 +14,7 @@ from eventveil.model.topology import AnyStream, ReadingStream, Stream, Topology
 from eventveil.read.assembling import Assembly
 from eventveil.read.by_schema import BySchema
 from eventveil.read.newest import MOST_BYTES, newest_releases, sink_ends
-from eventveil.read.readings import newest_readings
+from eventveil.read.readings import Reading, newest_readings, reading_of
 from eventveil.read.records import decode
 from eventveil.read.releases import Releases
 
@@ -25,6 +25,12 @@ class Followed(NamedTuple):
     stream: AnyStream
     record: bytes
     place: str
+
+    def taken(self) -> Releases | Reading | None:
+        """What it is: of a stream of counts see ``assembled``. Raises ReadingError."""
+        if isinstance(self.stream, ReadingStream):
+            return reading_of(self.stream, self.record, self.place)
+        return assembled(self.stream, self.record, self.place)
 
 
 def followed(

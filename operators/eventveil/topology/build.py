@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import Any, TypeVar, cast
 
 from eventveil.describe.guarantee import number
-from eventveil.mechanisms import registry
 from eventveil.mechanisms.gaussian import OPTIONS as GAUSSIAN_OPTIONS
 from eventveil.model.fields import TIME, listed
 from eventveil.model.topology import (
@@ -17,6 +16,7 @@ from eventveil.model.topology import (
     Counts,
     Discover,
     Kafka,
+    KindOfStream,
     MechanismSettings,
     ReadingStream,
     Registry,
@@ -37,30 +37,35 @@ from eventveil.topology.counts import repartitioned
 from eventveil.topology.fields import Default, Section
 from eventveil.topology.options import OPTIONS, TRUSTED, covered, option_of, options_of
 from eventveil.topology.values import OPTIONS as VALUE_OPTIONS
-from eventveil.topology.values import is_value_stream
 from eventveil.topology.values import options_of as value_options_of
 
 Part = TypeVar("Part")
 
 
+def written_kind(stream: Section) -> KindOfStream:
+    """What a stream that could be read will be (``Stream.kind``); pan-private ones are written as counts."""
+    mechanism, source = stream.get("mechanism"), stream.get("source")
+    kind = None if mechanism is None else mechanism.get("kind")
+    if kind in VALUE_OPTIONS:
+        return "values"
+    if kind in local.OPTIONS:
+        return "local"
+    return "counts" if source is None or source.get("counts") is None else "engine"
+
+
 def streams_of(file: Section) -> dict[str, Section]:
     """The streams of counts that could be read, by name."""
-    return {name: stream for name, stream in all_streams_of(file).items() if not is_value_stream(stream)}
+    return {name: one for name, one in all_streams_of(file).items() if written_kind(one) != "values"}
 
 
 def local_streams_of(file: Section) -> dict[str, Section]:
     """Those of ``streams_of`` whose events are local reports."""
-    return {
-        name: stream
-        for name, stream in streams_of(file).items()
-        if (mechanism := stream.get("mechanism")) is not None
-        and mechanism.get("kind") in registry.LOCAL_KINDS
-    }
+    return {name: one for name, one in all_streams_of(file).items() if written_kind(one) == "local"}
 
 
 def value_streams_of(file: Section) -> dict[str, Section]:
     """The value streams that could be read, by name."""
-    return {name: stream for name, stream in all_streams_of(file).items() if is_value_stream(stream)}
+    return {name: one for name, one in all_streams_of(file).items() if written_kind(one) == "values"}
 
 
 def all_streams_of(file: Section) -> dict[str, Section]:
@@ -84,9 +89,9 @@ def fill(file: Section) -> Iterator[Default]:
         sections = [one for one in stream.values.values() if isinstance(one, Section)]
         for section in (stream, *sections):
             yield from _derived(file, stream, section)
-    for _, _, mechanism in parts_of(file, "mechanism"):
+    for _, stream, mechanism in parts_of(file, "mechanism"):
         kind = mechanism.get("kind")
-        for option in sorted(options_of(kind) if kind and kind not in registry.LOCAL_KINDS else ()):
+        for option in sorted(options_of(kind) if kind and written_kind(stream) != "local" else ()):
             pure = "noise" in options_of(kind) and option in GAUSSIAN_OPTIONS
             if option not in mechanism.positions and option not in mechanism.values and not pure:
                 yield Default(mechanism.name(option), option_of(option).text)
@@ -157,21 +162,27 @@ def _budget(section: Section | None) -> Budget | None:
 
 
 def _stream(name: str, stream: Section, application: str, topics: TopicSettings) -> Stream:
-    mechanism, values = stream.get("mechanism"), stream.get("values")
-    is_local = mechanism.get("kind") in registry.LOCAL_KINDS
+    made = _of_reports if written_kind(stream) == "local" else _of_events
+    counts, mechanism = made(stream, topics)
     return Stream(
         name=name,
         source=_source(stream.get("source"), application),
         timeline=_made(Timeline, stream.get("timeline")),
-        counts=local.counts_of(values, mechanism)
-        if is_local
-        else _counts(stream.get("counts"), mechanism, topics),
-        mechanism=local.mechanism_of(values, mechanism)
-        if is_local
-        else _mechanism(mechanism, _share(stream.get("counts"))),
+        counts=counts,
+        mechanism=mechanism,
         sink=_made(Sink, stream.get("sink")),
         dead_letter=stream.get("dead_letter"),
     )
+
+
+def _of_events(stream: Section, topics: TopicSettings) -> tuple[Counts, MechanismSettings]:
+    counts, mechanism = stream.get("counts"), stream.get("mechanism")
+    return _counts(counts, mechanism, topics), _mechanism(mechanism, _share(counts))
+
+
+def _of_reports(stream: Section, topics: TopicSettings) -> tuple[Counts, MechanismSettings]:
+    values, mechanism = stream.get("values"), stream.get("mechanism")
+    return local.counts_of(values, mechanism), local.mechanism_of(values, mechanism)
 
 
 def _made(part: type[Part], section: Section, **others: Any) -> Part:

@@ -11,13 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from eventveil.topology.budget import check_budget, check_uncapped
-from eventveil.topology.build import all_streams_of, parts_of, streams_of
+from eventveil.topology.build import all_streams_of, parts_of, streams_of, written_kind
 from eventveil.topology.clients import check_clients
 from eventveil.topology.counts import SOURCE
 from eventveil.topology.fields import Section
 from eventveil.topology.problems import Position, Problems
 from eventveil.topology.registry import check_registry
-from eventveil.topology.values import is_value_stream
 
 # What follows the name of the topology in topics of Eventveil itself; eventveil.model.topology names them.
 INTERNAL_TOPICS = (
@@ -32,6 +31,8 @@ INTERNAL_TOPICS = (
 )
 # Two streams that read one topic must see the same users in the same partitions, by the same clock.
 SHARED = tuple(row.name for row in SOURCE.fields if row.shared)
+#: What sources of a kind are, where they cannot be sources of another too.
+_SOURCES = {"values": "value source", "engine": "source of counts"}
 
 
 def check(file: Section, problems: Problems) -> None:
@@ -167,7 +168,7 @@ def _uses(file: Section) -> Iterator[_Use]:
             yield _Use(
                 source.get("topic"),
                 f"the source of stream {name}",
-                "value source" if is_value_stream(stream) else _kind_of_source(source),
+                _SOURCES.get(written_kind(stream), "source"),
                 source.at("topic"),
                 source.name("topic"),
             )
@@ -181,10 +182,6 @@ def _uses(file: Section) -> Iterator[_Use]:
             role = f"the dead-letter topic of stream {name}"
             place, setting = stream.at("dead_letter"), stream.name("dead_letter")
             yield _Use(stream.get("dead_letter"), role, "dead letter", place, setting)
-
-
-def _kind_of_source(source: Section) -> str:
-    return "source" if source.get("counts") is None else "source of counts"
 
 
 def _check_topic_names(file: Section, problems: Problems) -> None:

@@ -25,7 +25,6 @@ from eventveil.topology.fields import (
 from eventveil.topology.places import Place
 from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import Choice, Exact, Or, Rational, Schema, Text, TopicName, Whole
-from eventveil.values.kinds import VALUE_KINDS
 from eventveil.values.stream import HELD_LIMIT, VALUE_LIMIT
 
 #: No value of one unit of the grid needs more (``eventveil.values.stream.VALUE_LIMIT``).
@@ -64,12 +63,6 @@ def _kind(node: Node) -> Scalar | None:
     mechanism = node.entries.get("mechanism") if isinstance(node, Table) else None
     kind = mechanism.entries.get("kind") if isinstance(mechanism, Table) else None
     return kind if isinstance(kind, Scalar) else None
-
-
-def is_value_stream(stream: Section) -> bool:
-    """Whether a stream that was read is one of values."""
-    mechanism = stream.get("mechanism")
-    return mechanism is not None and mechanism.get("kind") in VALUE_KINDS
 
 
 def _check_grid(file: Section, stream: Section, values: Section, problems: Problems) -> None:

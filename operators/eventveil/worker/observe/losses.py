@@ -13,7 +13,7 @@ from eventveil.counting.written import explained, written
 from eventveil.decoding.places import Envelope
 from eventveil.decoding.rules import Reason, UserFinder
 from eventveil.model.records import Outgoing
-from eventveil.model.topology import Stream, Topology
+from eventveil.model.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ class Losses:
         self._streams = {stream.name: stream for stream in topology.all_streams}
         self._clock = clock
         self._outcomes: dict[str, Counter[str]] = {}
+        self._partitioners = {one.name: one.source.partitioner for one in topology.streams}
         self._find = {one.name: UserFinder(one.source).read for one in topology.streams}
         self._users: dict[str, dict[tuple[bytes, int], None]] = {}
         self._told: dict[str, float] = {}
@@ -77,7 +78,7 @@ class Losses:
         self._users.pop(stream, None)
 
     def _remedy(self, name: str, reason: Reason, partitions: int) -> str:
-        stream, users = self._streams[name], self._users.get(name)
-        if reason is Reason.WRONG_PARTITION and users and isinstance(stream, Stream):
-            return explained(written(users, partitions), stream.source.partitioner)
-        return remedy(reason, stream).text
+        users = self._users.get(name)
+        if reason is Reason.WRONG_PARTITION and users:
+            return explained(written(users, partitions), self._partitioners[name])
+        return remedy(reason, self._streams[name]).text
