@@ -321,13 +321,10 @@ def _told(read: Read, reason: Reason, text: str, *numbers: _Array) -> Rejections
     return Rejections.alike(read.rows, reason, [text % one for one in told], details)
 
 
-_WRITERS = {"user": "producers", "column": "the engine"}
-
-
 def wrong_partition(stream: Stream, owner: int) -> str:
     """What is wrong with an event of a user who belongs to another partition, or with a count."""
     source, what = stream.source, stream.source.keyed_by
     return (
-        f"{source.partitioner} of the {what} field gives partition {owner}; {_WRITERS[what]} must key by"
+        f"{source.partitioner} of the {what} field gives partition {owner}; {source.writers} must key by"
         f" the {what}, with the partitioner of the topology"
     )

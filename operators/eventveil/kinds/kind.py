@@ -33,7 +33,7 @@ class StreamKind(ABC, Generic[OneStream, OnePlan]):
     partitions: ClassVar[int | None] = None
     """How many partitions its source has to have; None: any number."""
     has_users: ClassVar[bool] = True
-    """Whether its records are events of users, who are found in them; an engine's counts name nobody."""
+    """Whether its records are events of users, who are found in them; counts of others name nobody."""
     raw_events: ClassVar[bool] = True
     """Whether its events are raw data, so that there are true counts; local reports are private already."""
     keyed_by: ClassVar[str | None] = None

@@ -241,6 +241,11 @@ class Source:
         return "user" if self.count is None else "column"
 
     @property
+    def writers(self) -> str:
+        """Who chooses that partition, in words."""
+        return "producers" if self.count is None else "the engine"
+
+    @property
     def plain(self) -> bool:
         """Whether user, column and time are fields of the value, and the latter two single ones.
 

@@ -13,17 +13,17 @@ from fractions import Fraction
 from eventveil.describe.guarantee import number
 from eventveil.model.timeline import format_rfc3339
 from eventveil.topology.counts import KEPT, SINK_MOVED
-from eventveil.topology.engine import ENGINE_SOURCE
 from eventveil.topology.fields import One
 from eventveil.topology.options import OPTIONS
 from eventveil.topology.scalars import Duration, Time, duration_text
+from eventveil.topology.spec import SOURCES
 
 _PLUGIN = "what was spent carries over; whether the new code keeps its promise is for its author to prove"
 #: Why nothing but the sink of a stream at another level can be migrated.
 LEVELS = "at event level and for a horizon, what is held back or left of the budget does not carry over"
 _SETTINGS = {
     f"{section}.{name}": field.kept
-    for section, table in (("source", ENGINE_SOURCE), *KEPT.items())
+    for section, table in (*(("source", one) for one in SOURCES.values()), *KEPT.items())
     for field in table.fields
     if field.kept is not None
     for name in (field.name, *(f"{field.name}.{part}" for part in field.kept.parts))

@@ -31,8 +31,6 @@ INTERNAL_TOPICS = (
 )
 # Two streams that read one topic must see the same users in the same partitions, by the same clock.
 SHARED = tuple(row.name for row in SOURCE.fields if row.shared)
-#: What sources of a kind are, where they cannot be sources of another too.
-_SOURCES = {"values": "value source", "engine": "source of counts"}
 
 
 def check(file: Section, problems: Problems) -> None:
@@ -164,11 +162,12 @@ class _Use:
 def _uses(file: Section) -> Iterator[_Use]:
     for name, stream, source in parts_of(file, "source", all_streams_of):
         if source.get("topic") is not None:
-            # One partition has one owner, who either counts it or reads its values.
+            # One partition has one owner, and what it is has to be the same for all who read it.
+            kind = written_kind(stream)
             yield _Use(
                 source.get("topic"),
                 f"the source of stream {name}",
-                _SOURCES.get(written_kind(stream), "source"),
+                "source" if kind in ("counts", "local") else f"source of {kind}",
                 source.at("topic"),
                 source.name("topic"),
             )
@@ -208,7 +207,7 @@ def _check_topic_names(file: Section, problems: Problems) -> None:
                 " which takes . for _; rename one",
             )
         elif use.kind != other.kind or use.kind == "sink":
-            both = {use.kind, other.kind} == {"source", "value source"}
+            both = {use.kind, other.kind} == {"source", "source of values"}
             remedy = (
                 "one of values, one of counts: put one into another file, with another name"
                 if both

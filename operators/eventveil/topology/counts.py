@@ -168,7 +168,7 @@ def _check_source(file: Section, stream: Section, source: Section, problems: Pro
 
 def _check_counts(file: Section, stream: Section, counts: Section, problems: Problems) -> None:
     columns = counts.get("columns")
-    _check_per_column(stream, counts, problems)
+    _check_per_column(counts, problems)
     if columns is not None and columns.discover is not None:
         check_discovery(stream, counts, problems)
         return
@@ -176,11 +176,11 @@ def _check_counts(file: Section, stream: Section, counts: Section, problems: Pro
     _check_unknown(file, stream, counts, problems)
 
 
-def _check_per_column(stream: Section, counts: Section, problems: Problems) -> None:
+def _check_per_column(counts: Section, problems: Problems) -> None:
     most, bound, columns = (counts.get(key) for key in ("per_column", "contributions", "columns"))
     if most is None or bound is None:
         return
-    source, name = stream.get("source"), counts.name("per_column")
+    name = counts.name("per_column")
     if bound == TRUSTED:
         wrong = "contributions: trusted bounds nothing here, and one event is in one column; remove it"
         problems.add(counts.at("per_column"), f"{name}: {wrong}")
@@ -198,17 +198,6 @@ def _check_per_column(stream: Section, counts: Section, problems: Problems) -> N
             f" events of a user count in {len(columns.labels)} columns; lower it to {largest}, or raise"
             " per_column",
         )
-    if (
-        source is None
-        or source.get("counts") is None
-        or counts.get("unknown") in (None, "dead-letter", "ignore")
-    ):
-        return
-    problems.add(
-        counts.at("unknown"),
-        f"{counts.name('unknown')}: an engine bounds what a user adds to each name, and the column takes the"
-        " counts of many; with per_column use dead-letter or ignore",
-    )
 
 
 def _check_unknown(file: Section, stream: Section, counts: Section, problems: Problems) -> None:

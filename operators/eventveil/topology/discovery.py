@@ -10,7 +10,6 @@ from eventveil.topology.problems import Problems
 
 #: (section, key, the values that will do, why)
 _NEEDS = (
-    ("source", "counts", (), "an engine bounds what a user adds to the columns that it knows"),
     ("timeline", "on_missing", ("wait",), "a block of timestamps is counted again after a restart"),
     ("mechanism", "adjacency", ("add-remove",), "the threshold is proved for users who are there or not"),
     ("mechanism", "noise", ("laplace",), "the sum of epsilon and delta is proved for Laplace noise"),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eventveil.model.topology import Source
 from eventveil.topology.counts import SOURCE
 from eventveil.topology.document import Node, Table
 from eventveil.topology.fields import Field, Invalid, Kept, One, ReadingPass, RecordShape, Section, Shape
+from eventveil.topology.options import TRUSTED
 from eventveil.topology.places import PLACE
 from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import Choice, Schema
@@ -41,11 +41,31 @@ def _check(file: Section, stream: Section, source: Section, problems: Problems) 
             f"{mechanism.name('pan_private')}: the counters are the engine's, which knows nothing of noise;"
             " remove it",
         )
-    if counts is not None and counts.get("columns") is not None and counts.get("columns").parts > 1:
+    columns = None if counts is None else counts.get("columns")
+    if counts is not None and columns is not None and columns.parts > 1:
         problems.add(
             counts.at("columns"),
             f"{counts.name('columns')}.product: the column of counts is one field; list the names that the"
             " engine writes",
+        )
+    if columns is not None and columns.discover is not None and source.get("counts") is not None:
+        problems.add(
+            source.at("counts"),
+            f"{source.name('counts')}: not with columns that are found, because an engine bounds what a user"
+            " adds to the columns that it knows; remove it",
+        )
+    if counts is not None and source.get("counts") is not None:
+        _check_unknown(counts, problems)
+
+
+def _check_unknown(counts: Section, problems: Problems) -> None:
+    if counts.get("per_column") is None or counts.get("contributions") in (None, TRUSTED):
+        return
+    if counts.get("unknown") not in (None, "dead-letter", "ignore"):
+        problems.add(
+            counts.at("unknown"),
+            f"{counts.name('unknown')}: an engine bounds what a user adds to each name, and the column takes"
+            " the counts of many; with per_column use dead-letter or ignore",
         )
 
 
@@ -105,11 +125,6 @@ class _ByCounts(RecordShape):
             "then": ENGINE_SOURCE.schema(),
             "else": super().schema(),
         }
-
-
-def source_table(source: Source) -> RecordShape | None:
-    """The table of a source of counts; None for one of events."""
-    return None if source.count is None else ENGINE_SOURCE
 
 
 def or_counts(stream: RecordShape) -> RecordShape:

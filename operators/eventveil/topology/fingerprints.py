@@ -16,7 +16,7 @@ from eventveil.mechanisms import registry
 from eventveil.model.topology import ReadingStream, Stream
 from eventveil.privacy.noise import SystemNoise
 from eventveil.topology.counts import facts
-from eventveil.topology.engine import source_table
+from eventveil.topology.spec import SOURCES
 from eventveil.topology.values import SOURCE as VALUE_SOURCE
 from eventveil.values.kinds import build
 
@@ -44,7 +44,7 @@ def fingerprint_fields(stream: Stream, partitions: int, partials: int) -> dict[s
         # Manifests keep the order of the names: here as it always was.
         "source.topic": source.topic_of_events,
         "source.partitions": partitions,
-        **facts("source", source, source_table(source)),
+        **facts("source", source, SOURCES.get(stream.kind)),
         **(plugin.fields if plugin is not None else {}),
         **facts("timeline", stream.timeline),
         **facts("counts", stream.counts),

@@ -7,14 +7,15 @@ and ``local``; the sections around them are here.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import get_args
 
 from eventveil.mechanisms import registry
-from eventveil.model.topology import Mechanism
+from eventveil.model.topology import KindOfStream, Mechanism
 from eventveil.privacy.gaussian import LEAST_DELTA
 from eventveil.topology.clients import CLIENTS
 from eventveil.topology.counts import STREAM
-from eventveil.topology.engine import or_counts
+from eventveil.topology.engine import ENGINE_SOURCE, or_counts
 from eventveil.topology.fields import Field, Named, One, RecordShape
 from eventveil.topology.local import local_stream
 from eventveil.topology.mechanism import KIND
@@ -213,6 +214,10 @@ def _topics() -> RecordShape:
             ),
         )
     )
+
+
+#: Of sources that have a table of their own; the others have that of events (``counts.SOURCE``).
+SOURCES: Mapping[KindOfStream, RecordShape] = {"engine": ENGINE_SOURCE}
 
 
 def _streams() -> ByKind:

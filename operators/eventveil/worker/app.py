@@ -33,7 +33,7 @@ from eventveil.worker.ends import EndWatch
 from eventveil.worker.faust.compatibility import check_private_members
 from eventveil.worker.faust.driver import ChunkConsumer, ChunkSchema, ChunkTransport
 from eventveil.worker.missing import LeaderWatch
-from eventveil.worker.observe.observation import ROLES, Hold, Observation, PartitionView
+from eventveil.worker.observe.observation import ROLES, UNDO, Hold, Observation, PartitionView
 from eventveil.worker.owners import Owners
 from eventveil.worker.threads import Threads
 from eventveil.worker.witnessed import Witnessed
@@ -55,34 +55,6 @@ _MORE_MEMORY = (
     "timestamps be open at a time, with a shorter lateness or a smaller max_ahead, and names of users be "
     "shorter, with a smaller max_bytes (`eventveil migrate`)"
 )
-
-
-_UNDO: Mapping[Hold, str] = {
-    "append-time": (
-        "records come without the broker's append time, so it is unknown which were late; nothing is "
-        "closed or charged. Run `kafka-configs.sh --bootstrap-server ... --alter --topic {topic} "
-        "--add-config message.timestamp.type=LogAppendTime`. The records that came meanwhile become "
-        "dead letters"
-    ),
-    "schema-registry": (
-        "the schemas that records name cannot be queried (see the previous log line); nothing after them is "
-        "read, and nothing is lost. Reading continues once the registry answers"
-    ),
-    "sink-schema": (
-        "releases need a schema that the registry does not know (see the previous log line); nothing is "
-        "drawn or charged, and nothing is lost. Releases continue once the registry knows it"
-    ),
-    "open-transaction": (
-        "a producer has left a transaction open, and nothing after it can be read. It ends when that "
-        "producer commits or restarts, or when its transaction.timeout.ms is over; kafka-transactions.sh "
-        "find-hanging and abort end one whose producer is gone"
-    ),
-    "watermark": (
-        "a timestamp is due, and the engine has not written to this partition that it is complete; nothing "
-        "is released before. Check that the engine runs, and writes its watermark to every partition of "
-        "{topic}"
-    ),
-}
 
 
 class _App(faust.App):
@@ -349,7 +321,7 @@ class Worker:
         """Log which partitions are held up from now on, and which no longer are."""
         now = self.observation.holds(time.monotonic())
         for tp in sorted(now.keys() - before.keys()):
-            log.warning("%s, partition %d, is held up: %s", *tp, _UNDO[now[tp]].format(topic=tp.topic))
+            log.warning("%s, partition %d, is held up: %s", *tp, UNDO[now[tp]].format(topic=tp.topic))
         for tp in sorted(before.keys() - now.keys()):
             log.info("%s, partition %d, is no longer held up", *tp)
         return now

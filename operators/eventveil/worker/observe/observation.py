@@ -40,6 +40,33 @@ _HELD: Mapping[Hold, str] = {
     "open-transaction": "held up by a transaction that was left open",
     "watermark": "held up by an engine that has not marked a due timestamp as complete",
 }
+#: What is to be done, for the log.
+UNDO: Mapping[Hold, str] = {
+    "append-time": (
+        "records come without the broker's append time, so it is unknown which were late; nothing is "
+        "closed or charged. Run `kafka-configs.sh --bootstrap-server ... --alter --topic {topic} "
+        "--add-config message.timestamp.type=LogAppendTime`. The records that came meanwhile become "
+        "dead letters"
+    ),
+    "schema-registry": (
+        "the schemas that records name cannot be queried (see the previous log line); nothing after them is "
+        "read, and nothing is lost. Reading continues once the registry answers"
+    ),
+    "sink-schema": (
+        "releases need a schema that the registry does not know (see the previous log line); nothing is "
+        "drawn or charged, and nothing is lost. Releases continue once the registry knows it"
+    ),
+    "open-transaction": (
+        "a producer has left a transaction open, and nothing after it can be read. It ends when that "
+        "producer commits or restarts, or when its transaction.timeout.ms is over; kafka-transactions.sh "
+        "find-hanging and abort end one whose producer is gone"
+    ),
+    "watermark": (
+        "a timestamp is due, and the engine has not written to this partition that it is complete; nothing "
+        "is released before. Check that the engine runs, and writes its watermark to every partition of "
+        "{topic}"
+    ),
+}
 HOLDS = tuple(_HELD)
 #: An event loop that has not run for so long is dead.
 DEAD_SECONDS = 30.0
