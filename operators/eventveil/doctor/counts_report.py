@@ -155,7 +155,7 @@ class CountsReport(StreamReport):
         return text
 
     def _keys(self, keys: Keys) -> Iterator[str]:
-        users, what = keys.users, self.seen.keyed_by
+        users, what = keys.users, self.seen.stream.source.keyed_by
         if not keys.readable:
             yield f"  keys: no record has a {what} that can be read"
             return

@@ -17,7 +17,6 @@ from eventveil.doctor.keys import Keys, keys_of
 from eventveil.doctor.people import comes_again
 from eventveil.doctor.pointers import FoundField, event_ids, fields_of
 from eventveil.doctor.sample import SampledRecord, SourceSample
-from eventveil.kinds.registry import kind_of
 from eventveil.model.fields import listed
 from eventveil.model.topology import AnyStream, ReadingStream, Stream
 
@@ -130,7 +129,9 @@ class CountsDiagnosis(Diagnosis):
         """Whether hardly a record has a user that can be read, so that it is not judged any further."""
         told = [pair for details in self.stamped.details.values() for pair in details.items()]
         wrong = sum(number for detail, number in told if detail.startswith(_NO_USER))
-        return self.keyed_by == "user" and wrong > 0 and wrong >= (1 - MUCH) * self.stamped.asked
+        return (
+            self.stream.source.keyed_by == "user" and wrong > 0 and wrong >= (1 - MUCH) * self.stamped.asked
+        )
 
     @cached_property
     def behind_users(self) -> Verdicts:
@@ -156,11 +157,6 @@ class CountsDiagnosis(Diagnosis):
         """
         return replace(self.sample, records=self.passing)
 
-    @property
-    def keyed_by(self) -> str | None:
-        """See ``StreamKind``."""
-        return kind_of(self.stream).keyed_by
-
     @cached_property
     def keys(self) -> Keys | None:
         """How the records got to their partitions; None of files."""
@@ -179,7 +175,7 @@ class CountsDiagnosis(Diagnosis):
     @cached_property
     def users_hardly_come_again(self) -> bool:
         """Whether most users of the sample are there once, as ids of events are."""
-        if self.keyed_by != "user" or self.keys is None:
+        if self.stream.source.keyed_by != "user" or self.keys is None:
             return False
         source = self.stream.source
         return self.keys.readable >= _MANY_RECORDS and not comes_again(self.asked, source, source.user)

@@ -13,8 +13,7 @@ from eventveil.doctor.proposal import Proposal
 from eventveil.doctor.sample import SourceSample
 from eventveil.doctor.stream_report import StreamReport, not_counting
 from eventveil.doctor.wording import numbered, plain
-from eventveil.kinds.registry import kind_of
-from eventveil.model.topology import Topology
+from eventveil.model.topology import ReadingStream, Stream, Topology
 from eventveil.topology.scalars import duration_text
 
 
@@ -136,14 +135,13 @@ def report_on(
     """Diagnose every stream as the file is and as the proposal has it."""
     proposed: dict[str, Any] = {one.name: one for one in proposal.topology.all_streams}
 
-    def told(stream: Any) -> StreamReport:
-        """Of users, columns and times only where producers key events by something."""
-        kind, after = kind_of(stream), proposed[stream.name]
-        sample = samples[kind.source(stream)]
-        if kind.keyed_by is None:
-            seen = ValuesDiagnosis(stream, sample, now)
-            return StreamReport(seen, replace(seen, stream=after), topology, text)
-        counted = CountsDiagnosis(stream, sample, now)
-        return CountsReport(counted, replace(counted, stream=after), topology, text)
+    def counts(stream: Stream) -> StreamReport:
+        seen = CountsDiagnosis(stream, samples[stream.source.topic_of_events], now)
+        return CountsReport(seen, replace(seen, stream=proposed[stream.name]), topology, text)
 
-    return DoctorReport(topology, text, samples, [*map(told, topology.all_streams)], proposal)
+    def values(stream: ReadingStream) -> StreamReport:
+        seen = ValuesDiagnosis(stream, samples[stream.source.topic], now)
+        return StreamReport(seen, replace(seen, stream=proposed[stream.name]), topology, text)
+
+    told = [*map(counts, topology.streams), *map(values, topology.readings)]
+    return DoctorReport(topology, text, samples, told, proposal)

@@ -24,7 +24,6 @@ class CountsKind(StreamKind[Stream, StreamPlan]):
 
     name: ClassVar[KindOfStream] = "counts"
     role: ClassVar[Role] = "aggregate"
-    keyed_by = "user"
     outcomes = OUTCOMES
 
     def source(self, stream: Stream) -> str:

@@ -13,7 +13,6 @@ class Engine(CountsKind):
     """Also closed as counts are, by the clock and where asked for by watermarks."""
 
     name = "engine"
-    keyed_by = "column"
     has_users = False
     outcomes = ENGINE_OUTCOMES
     limits = (

@@ -36,8 +36,6 @@ class StreamKind(ABC, Generic[OneStream, OnePlan]):
     """Whether its records are events of users, who are found in them; counts of others name nobody."""
     raw_events: ClassVar[bool] = True
     """Whether its events are raw data, so that there are true counts; local reports are private already."""
-    keyed_by: ClassVar[str | None] = None
-    """What producers key events by: "user" or, of an engine, "column"; None: keys mean nothing."""
     gives_up: ClassVar[bool] = False
     """Whether a timestamp may be given up after failures, and charged."""
     outcomes: ClassVar[Sequence[str]]

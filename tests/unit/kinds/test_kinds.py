@@ -79,11 +79,6 @@ ASKING: dict[str, set[str]] = {
         "counting/remedies.py",
         "live/recent.py",
         "read/following.py",
-        "cli/doctor.py",
-        "doctor/diagnosis.py",
-        "doctor/judging.py",
-        "doctor/proposal.py",
-        "doctor/report.py",
     },
     # Tables of all kinds of mechanism.
     "the mechanism": {"mechanisms/registry.py", "topology/mechanism.py", "topology/spec.py"},
@@ -91,8 +86,6 @@ ASKING: dict[str, set[str]] = {
         "counting/engine.py",
         "model/topology.py",
         "tasks/aggregate.py",
-        "doctor/diagnosis.py",
-        "doctor/report.py",
     },
 }
 #: The engine, and what only records of an engine have. The topology's ``clients`` know another engine.
@@ -138,7 +131,7 @@ def test_a_new_kind_touches_at_most_eight_files_that_are_there() -> None:
 
 def test_the_newest_kind_is_in_the_files_that_are_listed_and_in_no_others() -> None:
     found = {name for name, text in SOURCES.items() if OF_AN_ENGINE.search(text)}
-    assert sorted(listed("engine")) == sorted(name for name in found if not name.startswith("doctor/"))
+    assert sorted(listed("engine")) == sorted(found)
     assert f"in these files, {len(listed('engine'))} of them" in PAGE
 
 
