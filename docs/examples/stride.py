@@ -2,16 +2,18 @@
 
 **Guarantee.** w-event epsilon-differential privacy. *Neighbours*: two streams that differ in one user's
 events within any ``window`` consecutive timestamps; at each of these, all of the user's events are present in
-one stream and none in the other. *Assumptions*: those of ``eventveil.mechanisms.publishing``.
+one stream and none in the other. *Assumptions*: one user changes the counts of a timestamp by at most
+``sensitivity`` k in L1; columns, timestamps and settings are public; nobody else knows the noise.
 
 **Source.** Between Uniform (n = 1) and Sample (n = window), the benchmarks of G. Kellaris, S. Papadopoulos,
 X. Xiao and D. Papadias, "Differentially Private Event Sequences over Infinite Streams" (PVLDB 2014),
 Section 3.
 
 **Proof.** Timestamps 1, n + 1, 2 n + 1 and so on publish, and no others: a public rule. Any ``window``
-consecutive timestamps hold at most p = ceil(window / n) of them. Each is charged floor(N / p) of N units, and
-is (floor(N / p) / N) epsilon private for it (``eventveil.mechanisms.publishing``, Publication); repetitions
-tell nothing. So the spends of any window sum to epsilon at most, which suffices by Theorem 3 of the source.
+consecutive timestamps hold at most p = ceil(window / n) of them. Each is charged u = floor(N / p) of N units.
+It adds discrete Laplace noise of scale k N / (u epsilon) to each count, and a user changes the counts by at
+most k in L1, so it is (u / N) epsilon-private. Repetitions reveal nothing. So the spends of any window sum to
+at most epsilon, which suffices by Theorem 3 of the source.
 """
 
 from __future__ import annotations
@@ -58,5 +60,5 @@ class Stride(WEventMechanism):
 
 
 def share_of(units: int, window: int, stride: int) -> int:
-    """What a publication spends, where this many timestamps of a window publish."""
+    """What a publication spends if every ``stride``-th timestamp publishes."""
     return units // -(-window // stride)

@@ -95,19 +95,21 @@ def load(kind: str, built_in: frozenset[str]) -> Plugin:
 def _load(kind: str, built_in: frozenset[str]) -> Plugin:
     target, distribution = _resolve(kind, built_in)
     if not _TARGET.fullmatch(target):
-        raise PluginRefused(f"{target} is no module:Class, such as acme.counts:Threshold; correct it")
+        raise PluginRefused(
+            f"{target} is not of the form module:Class, such as acme.counts:Threshold; correct it"
+        )
     module_name, _, name = target.partition(":")
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
         raise PluginRefused(
             f"{target} cannot be imported ({type(error).__name__}: {error}); install its distribution into"
-            " the environment of this command, modules beside the topology file are not looked at"
+            " the environment of this command, modules beside the topology file are not found"
         ) from error
     mechanism = getattr(module, name, None)
     if not inspect.isclass(mechanism) or not issubclass(mechanism, Mechanism):
         raise PluginRefused(
-            f"{target} is no Mechanism; it has to be a class derived from eventveil.mechanisms.base.Mechanism"
+            f"{target} is not a Mechanism; it has to be a class derived from eventveil.Mechanism"
         )
     _check_class(target, mechanism, built_in)
     return Plugin(
@@ -153,12 +155,12 @@ def _check_class(target: str, mechanism: type[Mechanism], built_in: frozenset[st
     missing = sorted(getattr(mechanism, "__abstractmethods__", ()))
     missing += [name for name in ("kind", "summary", "options") if not hasattr(mechanism, name)]
     if missing:
-        raise PluginRefused(f"{target} lacks {', '.join(missing)}; see eventveil.mechanisms.base.Mechanism")
+        raise PluginRefused(f"{target} lacks {', '.join(missing)}; see eventveil.Mechanism")
     lines = (mechanism.kind, mechanism.summary)
     if not all(isinstance(line, str) and line and "\n" not in line for line in lines):
         raise PluginRefused(f"kind and summary of {target} should be one line of text each")
     if mechanism.kind in built_in:
-        raise PluginRefused(f"{target} has a kind of Eventveil for its own, {mechanism.kind!r}; rename it")
+        raise PluginRefused(f"{target} uses the name of a built-in kind, {mechanism.kind!r}; rename it")
     # Local reports need producers and a grid that agree, not a class.
     levels = [level for level in get_args(Level) if level != "local"]
     if mechanism.level not in levels:

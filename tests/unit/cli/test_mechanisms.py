@@ -121,7 +121,7 @@ def test_a_plug_in_that_breaks_it_fails_with_the_property_and_a_counterexample()
     ("arguments", "code", "what"),
     [
         (["no.such:Class"], 1, "no.such:Class cannot be imported"),
-        (["json:JSONDecoder"], 1, "is no Mechanism"),
+        (["json:JSONDecoder"], 1, "is not a Mechanism"),
         (["unifrom"], 1, "there is no mechanism 'unifrom', only budget-absorption, "),
         (["unifrom"], 1, "and module:Class; did you mean uniform?"),
         (["whatever"], 1, "and module:Class\n"),

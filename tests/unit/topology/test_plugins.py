@@ -119,10 +119,15 @@ def test_options_of_a_plug_in_are_read_exactly(
         (STRIDE, "\n      stride: []", "22:15", "mechanism.stride: found an empty list, expected a whole"),
         (STRIDE, "\n      horizon: 3", "22:16", "its epsilon covers a window; remove it"),
         ("no_such.module:Class", "\n      rate: 3", "19:13", "cannot be imported (ModuleNotFoundError"),
-        (".relative:Class", "", "19:13", ".relative:Class is no module:Class, such as"),
-        ("json:JSONDecoder", "", "19:13", "json:JSONDecoder is no Mechanism; it has to be a class derived"),
-        ("json:nothing", "", "19:13", "json:nothing is no Mechanism"),
-        ("json:dumps", "", "19:13", "json:dumps is no Mechanism"),
+        (".relative:Class", "", "19:13", ".relative:Class is not of the form module:Class, such as"),
+        (
+            "json:JSONDecoder",
+            "",
+            "19:13",
+            "json:JSONDecoder is not a Mechanism; it has to be a class derived",
+        ),
+        ("json:nothing", "", "19:13", "json:nothing is not a Mechanism"),
+        ("json:dumps", "", "19:13", "json:dumps is not a Mechanism"),
         (
             "eventveil.mechanisms.w_event:WEventMechanism",
             "",
@@ -133,7 +138,7 @@ def test_options_of_a_plug_in_are_read_exactly(
             "eventveil.mechanisms.uniform:Uniform",
             "",
             "19:13",
-            "has a kind of Eventveil for its own",
+            "uses the name of a built-in kind",
         ),
     ],
 )
@@ -238,11 +243,11 @@ def test_a_module_beside_the_topology_file_is_neither_found_nor_run(tmp_path: Pa
     command = Path(sys.executable).parent / "eventveil"
     done = subprocess.run([command, "check", "topology.yaml"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 78
-    assert "modules beside the topology file are not looked at" in done.stderr
+    assert "modules beside the topology file are not found" in done.stderr
     assert not (tmp_path / "ran").exists()
 
 
-# What state remembers of it
+# What the state records of it
 
 
 def fields_of(tmp_path: Path, text: str) -> dict[str, object]:

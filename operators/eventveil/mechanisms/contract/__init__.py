@@ -21,8 +21,8 @@ from eventveil.mechanisms.contract.subject import Counterexample, Subject
 LIMITS = (
     "What this shows: a property that failed is broken, and the counterexample says where. What it cannot"
     " show: that the mechanism is private. It tried small windows, one or two columns and short streams; a"
-    " leak elsewhere, or in code that sees that it is being tested, passes. The promise rests on the proof in"
-    " the module's docstring: its author's to write, and yours to read."
+    " leak elsewhere, or in code that detects that it is being tested, passes. The promise rests on the proof"
+    " in the module's docstring, which its author has to write, and you have to read."
 )
 
 
@@ -48,7 +48,7 @@ PROPERTIES = (
     Property("statement", "the module states guarantee, assumptions, source and proof", behaviour.statement),
     Property("guarantee", "the guarantee is the one that was asked for", behaviour.guarantee),
     Property("determinism", "snapshot, counts and noise decide the release", behaviour.determinism),
-    Property("resume", "a restored mechanism goes on as if nothing had happened", behaviour.resume),
+    Property("resume", "a restored mechanism continues as if nothing had happened", behaviour.resume),
     Property("release", "each step gives one release, of the right shape", behaviour.release),
     Property("inputs", "wrong counts are refused and change nothing", behaviour.inputs),
     Property("states", "an invalid state is refused", behaviour.states),

@@ -46,7 +46,7 @@ def statement(subject: Subject) -> str:
             f"the docstring of {subject.mechanism.__module__} lacks {what}; it should open with"
             " **Guarantee.** and assumptions, **Source.** and **Proof.**",
         )
-    return "its docstring has all four; whether the proof holds, no program can say"
+    return "its docstring has all four; no program can tell whether the proof holds"
 
 
 def guarantee(subject: Subject) -> str:

@@ -64,8 +64,8 @@ def charges(subject: Subject) -> str:
             ):
                 expect(
                     says == granted,
-                    f"{where}: the release says that {what} spent {says} units, the ledger granted {granted};"
-                    " ask eventveil.privacy.ledger for each spend, and tell what it granted",
+                    f"{where}: the release says that {what} spent {says} units, but the ledger granted"
+                    f" {granted}; charge all spends to the ledger and report them (eventveil.Spend)",
                 )
             spent = total.add(step.spent)
             expect(
@@ -78,7 +78,7 @@ def charges(subject: Subject) -> str:
             known = subject.mechanism.can_spend(
                 spend, extent, watched.mechanism.units, subject.columns, dict(subject.options)
             )
-            expect(known, f"{where}: can_spend denies {spend}; the audit of the ledger would, too")
+            expect(known, f"{where}: can_spend rejects {spend}; so would the audit of the ledger")
     return f"{subject.tried}, 40 timestamps each"
 
 
@@ -143,7 +143,7 @@ def _stopped(watched: Watched, subject: Subject) -> None:
         except RuntimeError:
             continue
         raise Counterexample(
-            "after a refusal it went on; until it is restored, step and snapshot should raise RuntimeError"
+            "after a refusal it continued; until it is restored, step and snapshot should raise RuntimeError"
         )
 
 
