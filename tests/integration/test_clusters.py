@@ -73,7 +73,7 @@ def test_a_mirror_of_all_topics_on_another_cluster_is_refused_by_worker_and_comm
 
     # One that an earlier version wrote names no cluster, but the topics that it knew are not here.
     forget_cluster(application, elsewhere.bootstrap)
-    copy = f"{application.source} is the topic that it knew: this may be a copy"
+    copy = f"{application.source} has the topic id that it records: this may be a copy"
     for command in (("topics", str(path), "--create"), ("migrate", str(path), "--apply", "--lost")):
         assert copy in application.failing_command(*command)
 
@@ -135,7 +135,7 @@ def test_what_run_would_refuse_of_the_state_is_told_by_topics(kafka: str, tmp_pa
     application.recreate(f"{application.name}-ledger-changelog")
     told = application.failing_command("topics", path)
     assert told.count(say) == 1
-    new = "If the stream is new, run `eventveil topics --create`"
+    new = "If the stream is new, run `eventveil topics TOPOLOGY --create`"
     assert f"there is no genesis record of stream places. {new}" in told
     application.create()
     assert say not in application.command("topics", path)

@@ -144,7 +144,7 @@ def test_another_format_of_the_sink_is_named_before_any_registry_is_asked(edited
     assert f"sink.format was not set and is 'avro' now. {MIGRATE}" in message
     told = CliRunner().invoke(main, ["migrate", str(edited.path)])
     assert told.exit_code == 1
-    assert "knows one format. Give the stream another sink.topic for the new format" in told.output
+    assert "expect one format. Give the stream another sink.topic for the new format" in told.output
 
 
 def test_another_source_is_refused(edited: Application) -> None:
@@ -163,7 +163,7 @@ def test_another_number_of_partials_is_refused(edited: Application) -> None:
     edited.write()
     (message,) = refusals(edited.path)
     assert f"topic {edited.name}-partials (partials): it has 2 partitions, it should have 3" in message
-    assert "put topics.partials back, or what else the number follows" in message
+    assert "restore topics.partials, or the other setting that the number follows" in message
 
 
 def test_a_second_application_of_this_name_is_refused(edited: Application) -> None:
@@ -181,7 +181,7 @@ def test_a_second_application_of_this_name_is_refused(edited: Application) -> No
     create_topic(edited.bootstrap, sink)
     assert told in edited.failing_command("topics", str(edited.path), "--create")
     for message in refusals(edited.path):
-        new = "If the stream is new, run `eventveil topics --create`"
+        new = "If the stream is new, run `eventveil topics TOPOLOGY --create`"
         missing = f"there is no genesis record of stream others. {new}" in message
         assert missing or f"it holds state of {edited.source}, partition" in message
 
@@ -289,10 +289,19 @@ def test_topics_that_are_gone_are_missed_and_new_ones_do_not_pass_for_them(doome
     internal = [f"{doomed.name}-{role}" for role in ("counting-changelog", "partials", "ledger")]
     expected = {
         internal[2]: ("according to the ledger", "one of them was rewound or lost"),
-        internal[1]: (f"topic {internal[1]} was deleted and created again", "run `eventveil migrate`"),
+        internal[1]: (
+            f"topic {internal[1]} was deleted and created again",
+            "run `eventveil migrate TOPOLOGY",
+        ),
         doomed.sink: ("sink.topic_id was '", "The topic was deleted and created again"),
-        doomed.source: (f"topic {doomed.source} was deleted and created again", "run `eventveil migrate`"),
-        internal[0]: ("there is no genesis record", "If the stream is new, run `eventveil topics --create`"),
+        doomed.source: (
+            f"topic {doomed.source} was deleted and created again",
+            "run `eventveil migrate TOPOLOGY",
+        ),
+        internal[0]: (
+            "there is no genesis record",
+            "If the stream is new, run `eventveil topics TOPOLOGY --create`",
+        ),
     }
     for topic, texts in expected.items():
         doomed.delete(topic)
@@ -319,7 +328,7 @@ def test_more_partitions_of_a_source_are_refused(doomed: Application) -> None:
     grow_topic(doomed.bootstrap, doomed.source, doomed.partitions + 1)
     (message,) = refusals(doomed.path)
     assert f"it has {doomed.partitions} partitions, it should have {doomed.partitions + 1}" in message
-    assert "If a source was given partitions, stop the workers and run `eventveil migrate`" in message
+    assert "If a source was given partitions, stop the workers and run `eventveil migrate TOPOLOGY" in message
 
 
 def test_a_sink_that_is_deleted_under_a_running_worker_stops_it(doomed: Application, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``eventveil migrate`` where a stream goes on from other topics or partitions, or without lost records."""
+"""``eventveil migrate`` where a stream continues from other topics or partitions, or without lost records."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_source_in_the_middle_gets_partitions_and_those_behind_it_make_room(
     grow_topic(kafka, first, 4)
     send(application, second, 2, 10)
 
-    assert "stop the workers and run `eventveil migrate`" in refusals(application.path)[0]
+    assert "stop the workers and run `eventveil migrate TOPOLOGY" in refusals(application.path)[0]
     dry = application.command("migrate", str(application.path))
     assert dry.count("source.partitions 4, was 2") == 2
     assert "others: unchanged" in dry
@@ -182,7 +182,7 @@ def test_what_was_lost_is_named_and_nothing_else_is_lost(kafka: str, tmp_path: P
     )
     target = first_lost(message, before)
     assert "of places may lack events" in message
-    assert "`eventveil migrate --lost`" in message
+    assert "`eventveil migrate TOPOLOGY --lost --apply`" in message
     assert "new name" not in message
     refused = application.failing_command("migrate", path, "--apply")
     assert f"events of timestamps {target} to " in refused
@@ -199,7 +199,7 @@ def test_what_was_lost_is_named_and_nothing_else_is_lost(kafka: str, tmp_path: P
     create_topic(kafka, source, 3, LOG_APPEND_TIME)
     send(application, source, 3, 12)
     assert f"topic {source} was deleted and created again" in refusals(application.path)[0]
-    assert "`eventveil migrate`" in refusals(application.path)[0]
+    assert "`eventveil migrate TOPOLOGY" in refusals(application.path)[0]
     assert "may lack events" not in application.failing_command("migrate", path, "--apply")
     application.command("migrate", path, "--apply", "--lost")
     run(application)
@@ -250,8 +250,10 @@ def test_events_that_are_re_keyed_go_on_from_more_partitions_and_from_another_to
     send(application, first, 3, 30)
     gone = sum(java_partition(f"user {one}", 3) == 0 for one in range(30))
     application.delete_records(first, end_offset(kafka, first, partition=0))
-    assert any("stop the workers and run `eventveil migrate`" in one for one in refusals(application.path))
-    assert [one for one in refusals(application.path) if "`eventveil migrate`" not in one] == []
+    assert any(
+        "stop the workers and run `eventveil migrate TOPOLOGY" in one for one in refusals(application.path)
+    )
+    assert [one for one in refusals(application.path) if "`eventveil migrate TOPOLOGY" not in one] == []
     refused = application.failing_command("migrate", path, "--apply")
     target = first_lost(refused, before)
     told = application.command("migrate", path, "--lost")
@@ -261,10 +263,10 @@ def test_events_that_are_re_keyed_go_on_from_more_partitions_and_from_another_to
     topology = load(path, {})
     moved = Layout(topology, Cluster(topology.kafka), reader="rekeying").arrange(lambda: None)
     assert moved == [(second, 0), (second, 1)]
-    assert [one for one in refusals(application.path) if "`eventveil migrate`" not in one] == []
+    assert [one for one in refusals(application.path) if "`eventveil migrate TOPOLOGY" not in one] == []
     created = application.failing_command("topics", path, "--create")
     assert f"its source {first} had 2 partitions when it began and has 3 now" in created
-    assert "`eventveil migrate`" in created
+    assert "`eventveil migrate TOPOLOGY" in created
     assert "others: unchanged" in application.command("migrate", path, "--apply", "--lost")
     assert refusals(application.path) == []
     again = application.command("migrate", path, "--apply")

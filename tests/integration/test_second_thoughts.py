@@ -90,7 +90,7 @@ def test_what_is_advised_is_the_same_everywhere_and_works(application: Applicati
         # A worker says the same, if it finds the topics that it needs.
         assert all(advice in one for one in refusals(application.path)) or advice == PLACES
     assert names(application) == before
-    # The last change, events that are re-keyed, goes on in the way that was advised, and costs nothing.
+    # The last change, events that are re-keyed, continues in the way that was advised, and costs nothing.
     assert all("at no cost" in advice for advice in (PLACES, RENAME, ELSEWHERE))
     status, told_now = call("topics", path, "--delete")
     assert status == 0
@@ -162,7 +162,7 @@ def test_what_was_spent_is_not_forgotten_while_a_window_holds_it(application: Ap
     charged(application, now() - 200, 14_400)
     status, told = call("topics", path, "--delete", "--name", application.name)
     assert status == 1
-    assert "what it spent would be forgotten" in told
+    assert "the record of its spends is lost" in told
     assert "Wait until then" in told
     assert "deletes" not in told
     assert before <= names(application)
@@ -202,13 +202,13 @@ def test_what_the_state_has_decided_is_not_forgotten_with_the_ledger(application
     decided(application)
     status, told = call("topics", path, "--delete", "--name", application.name)
     assert status == 1
-    assert "which the ledger of now does not have" in told
+    assert "which the current ledger does not have" in told
     assert "costs nothing" not in told
     # An older entry is there, whose window is over, and one that holds the decided timestamp is open.
     charged(application, now() - 5_000, 4_000)
     status, told = call("topics", path, "--delete", "--name", application.name)
     assert status == 1
-    assert "what it spent would be forgotten" in told
+    assert "the record of its spends is lost" in told
     assert names(application) == before
 
 
@@ -220,7 +220,7 @@ def test_the_windows_of_the_file_hold_what_was_released_too(application: Applica
     application.write()
     status, told = call("topics", path, "--delete", "--name", application.name)
     assert status == 1
-    assert "what it spent would be forgotten" in told
+    assert "the record of its spends is lost" in told
     assert names(application) == before
 
 

@@ -92,7 +92,7 @@ def test_no_timestamp_is_released_that_lacks_a_partition_and_a_migration_goes_on
         grow_topic(application.bootstrap, application.source, 6)
         deadline = time.monotonic() + 180
         while worker.running:
-            assert time.monotonic() < deadline, "the worker goes on with half of the events"
+            assert time.monotonic() < deadline, "the worker continues with half of the events"
             events.send(10)
             time.sleep(0.1)
         assert worker.wait() == 1
@@ -216,7 +216,7 @@ def test_an_internal_topic_that_is_replaced_stops_the_worker_before_it_publishes
         assert {timestamp: after[timestamp] for timestamp in before} == before
         assert len(after) <= len(before) + 1
     assert "stopped: " in log
-    assert ("the workers and run `eventveil migrate`" in log.splitlines()[-1]) == (role == "partials")
+    assert ("the workers and run `eventveil migrate TOPOLOGY" in log.splitlines()[-1]) == (role == "partials")
 
 
 def test_records_that_are_removed_before_a_frozen_worker_reads_them_stop_it_with_what_is_lost(
@@ -244,4 +244,4 @@ def test_records_that_are_removed_before_a_frozen_worker_reads_them_stop_it_with
     # Timestamps may have been closed and not released when it was stopped.
     assert 0 < int(named[1]) - max(released(application)) <= 20
     assert int(named[1]) <= int(named[2])
-    assert "`eventveil migrate --lost`" in last
+    assert "`eventveil migrate TOPOLOGY --lost --apply`" in last

@@ -1,4 +1,4 @@
-"""Value streams whose source gets partitions go on under the same name, and lose no value."""
+"""Value streams whose source gets partitions continue under the same name, and lose no value."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ def test_a_source_of_values_gets_partitions_and_every_value_its_one_reading(
     grow_topic(kafka, first, 3)
     for place in ((first, 0), (first, 2), (second, 1)):
         feed(*place, 70)
-    assert all("`eventveil migrate`" in message for message in refusals(application.path))
+    assert all("`eventveil migrate TOPOLOGY" in message for message in refusals(application.path))
     created = application.failing_command("topics", path, "--create")
     assert "state-changelog" in created
-    assert "`eventveil migrate`" in created
+    assert "`eventveil migrate TOPOLOGY" in created
     dry = application.command("migrate", path)
     assert dry.count("would continue with\n  source.partitions 3, was 2\n") == 2
     assert "behind: unchanged" in dry
@@ -120,7 +120,7 @@ def test_a_source_of_values_gets_partitions_and_every_value_its_one_reading(
     feed(first, 3, 40)
     refused = application.failing_command("migrate", path, "--apply")
     assert "values are gone from its beginning that were never read" in refused
-    assert "`eventveil migrate --lost`" in refused
+    assert "`eventveil migrate TOPOLOGY --lost --apply`" in refused
     told = application.command("migrate", path, "--apply", "--lost")
     assert told.count(f"  values of {first}, partition 3 were lost before they were read") == 2
     assert "behind: continues with\n  source.partitions 3, was 2\n" in told
@@ -134,7 +134,7 @@ def test_a_source_of_values_gets_partitions_and_every_value_its_one_reading(
     admin.delete_records([overtaken])[overtaken].result(30)
     fed[first, 0] += 5
     (found,) = {one for one in refusals(application.path) if "begins after the first record" in one}
-    assert "`eventveil migrate --lost`" in found
+    assert "`eventveil migrate TOPOLOGY --lost --apply`" in found
     assert "new name" not in found
     assert f"{first}, partition 0: values are gone" in application.failing_command("migrate", path, "--apply")
     told = application.command("migrate", path, "--apply", "--lost")

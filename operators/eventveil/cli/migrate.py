@@ -1,4 +1,4 @@
-"""``eventveil migrate``: goes on with streams whose topology changed, where that is sound."""
+"""``eventveil migrate``: continues streams whose topology changed, where that is sound."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ from eventveil.model.topology import Topology
 from eventveil.process.patience import PATIENCE_SECONDS, Patience, look
 from eventveil.topology.changes import as_written
 
-_NOT_BEGUN = "it has not begun, or its state is lost; `eventveil topics --create` begins a new stream"
+_NOT_BEGUN = (
+    "it has not begun, or its state is lost; `eventveil topics TOPOLOGY --create` begins a new stream"
+)
 
 
 @click.command()
@@ -41,7 +43,7 @@ _NOT_BEGUN = "it has not begun, or its state is lost; `eventveil topics --create
 @click.option(
     "--lost",
     is_flag=True,
-    help="Continue even if unreleased events were lost; they will not be counted.",
+    help="Continue even if events that are not yet released were lost; they are not counted.",
 )
 @click.option(
     "--partitions-from",
@@ -127,7 +129,7 @@ def _make_room(plan: _Plan) -> None:
 
 
 def _move(topology: Topology, stage: _Stage, *, apply: bool, lost: bool) -> list[str]:
-    """Move a re-keying stage, or say how; the streams that go on behind it."""
+    """Move a re-keying stage, or say how; the streams that continue behind it."""
     steps = stage.steps
     if apply and steps:
         steps = stage.migrator.migrate(apply=True, lost=lost, expected=steps)
@@ -137,7 +139,7 @@ def _move(topology: Topology, stage: _Stage, *, apply: bool, lost: bool) -> list
 
 
 def _grow(values: _ValuesPlan, *, apply: bool, lost: bool) -> list[Moved]:
-    """Let the value streams over a topic go on, or say how; those that could not go on as they were."""
+    """Let the value streams over a topic continue, or say how; those that could not continue as they were."""
     steps = values.steps
     if apply and steps:
         steps = values.migrator.migrate(apply=True, lost=lost, expected=steps)
@@ -170,7 +172,7 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What one look has found is to be done, by stream, and who can do it."""
+    """What one look has found is to be done, by stream, and what does it."""
 
     layouts: list[Layout | None]
     migrators: list[StreamMigrator]
@@ -185,9 +187,9 @@ class _Plan:
 
     @property
     def crowded(self) -> list[tuple[Layout, StreamMigrator | StageMigrator | ValuesMigrator]]:
-        """The changelogs in which state has to move, or that lack partitions, and who may see to that.
+        """The changelogs in which state has to move, or that lack partitions, and the migrators for it.
 
-        Where counts are kept, only for streams that go on; of value streams, also for one that is still to
+        Where counts are kept, only for streams that continue; of value streams, also for one that is still to
         begin.
         """
         counted, rekeyed, values = self.layouts

@@ -134,8 +134,8 @@ def _check_schemas(topology: Topology, *, create: bool) -> bool:
         else:
             good = False
             click.echo(
-                f"the schema of {name} is not registered: `eventveil topics --create` registers it, and until"
-                f" then nothing of {stream.name} is released",
+                f"the schema of {name} is not registered: `eventveil topics TOPOLOGY --create` registers it;"
+                f" until then nothing of {stream.name} is released",
                 err=True,
             )
     return good
@@ -171,7 +171,7 @@ def _delete(topology: Topology, *, apply: bool) -> bool:
         click.echo(f"nothing was deleted; stop the workers and add --name {topology.name}")
         return True
     delete_left(topology, cluster, left)
-    click.echo("deleted; `eventveil topics --create` begins anew")
+    click.echo("deleted; `eventveil topics TOPOLOGY --create` begins anew")
     if over:
         click.echo(
             f"set timeline.start to {format_rfc3339(over)} or later: what is released again costs its "

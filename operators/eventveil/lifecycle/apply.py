@@ -116,7 +116,7 @@ def read_histories(topology: Topology, cluster: Cluster, floors: Floors) -> dict
 
 
 class Taken(NamedTuple):
-    """A place that was taken over: who may write there, and what it held then."""
+    """A place that was taken over: the writer that it has now, and what it held then."""
 
     writer: FencedTable
     table: Mapping[bytes, bytes]
@@ -267,8 +267,8 @@ class StreamMigrator:
     def _check_public(self, checkpoint: Checkpoint) -> None:
         """Raise StateRefused unless the state that was taken over is where ledger and former sink are.
 
-        A change in the ledger says where the stream goes on, and owners believe it: written from a state that
-        was rewound, it would hide that, and what was published since would be drawn again.
+        A change in the ledger says where the stream continues, and owners rely on it: written from a state
+        that was rewound, it would hide that, and what was published since would be drawn again.
         """
         fields, name = checkpoint.manifest.fields, checkpoint.stream
         former = self._cluster.topics({fields["sink.topic"]}).get(fields["sink.topic"])
@@ -478,6 +478,7 @@ def check_begun(table: Mapping[bytes, bytes], stream: str, place: TopicPartition
     """Raise Unsettled if a table that was read without a barrier lacks the genesis of a stream."""
     if ManifestRecord.key(stream) not in table:
         what = (
-            f"there is no genesis record of stream {stream}; `eventveil topics --create` writes one for a new"
+            f"there is no genesis record of stream {stream}; `eventveil topics TOPOLOGY --create` writes one"
+            " for a new stream"
         )
-        raise Unsettled(str(place), f"{what} stream")
+        raise Unsettled(str(place), what)

@@ -2,8 +2,8 @@
 
 ``check`` sums up what the streams of a file cost as they are. What generations that have ended released stays
 released: over the same people and times it adds up with that. So wherever a stream begins, begins again or
-gets other terms, all of it is held against the cap: the streams of the file, and every generation of them
-that a span of the budget meets together with what begins.
+gets other terms, all of it is checked against the cap: the streams of the file, and every generation of them
+that one span of the budget overlaps together with what begins.
 
 Streams that are no longer in the file are in no sum: the ledger does not say over which people they were.
 """
@@ -73,12 +73,12 @@ def check_cap(
 
 
 def _across(cost: Cost, stream: Stream, history: History, span: int, since: int) -> Iterator[Cost]:
-    """What a stream costs at most over a span that may also meet timestamps from before its present terms.
+    """What a stream costs at most over a span that may also overlap timestamps from before its present terms.
 
     With one kind of noise, as many of the shortest windows as cover the span, each at the largest epsilon
-    that it can meet: the shortest window lies in one of each width, and no window has more, also not across a
+    that it can overlap: the shortest window lies in one of each width, and none has more, even across a
     change. The dearest of the terms alone can be exceeded: 3 for 3 timestamps and then 2 for 2 are 7 in six
-    timestamps, and 6 under either. If the span meets both kinds of noise, windows of pure epsilon and mu
+    timestamps, and 6 under either. If the span includes both kinds of noise, windows of pure epsilon and mu
     squared of the others can cost more than all windows do under any of the terms, but no more than all of
     them under pure epsilon, the largest: n times mu squared have at most n times the epsilon
     where that is well above delta. Elsewhere both are added.
@@ -120,18 +120,18 @@ def _check(total: PopulationCost, earlier: PopulationCost, again: str | None) ->
         first, wait = f"{before}, with all streams as they are now", ""
         if not names:
             wait = f" (for {duration_words(total.span)} after the change is enough)"
-            first = f"any {duration_words(total.span)} may still meet former terms, and then cost epsilon"
+            first = f"any {duration_words(total.span)} may still include former terms, and then cost epsilon"
         raise StateRefused(
             place,
             f"{first} {number(whole.epsilon)}, above the cap of {number(total.cap)}",
-            f"Raise budget.epsilon, if it is yours to raise{wait}, or {give_up}",
+            f"Raise budget.epsilon, if you may raise it{wait}, or {give_up}",
         )
     if total.delta_cap is not None and whole.delta > total.delta_cap:
         raise StateRefused(
             place,
             f"earlier generations ({names}) have delta {float(earlier.delta):.3g}, with all streams as they"
             f" are now {float(whole.delta):.3g}, above the cap of {float(total.delta_cap):.3g}",
-            f"Raise budget.delta, if it is yours to raise, or {give_up}",
+            f"Raise budget.delta, if you may raise it, or {give_up}",
         )
 
 

@@ -71,7 +71,7 @@ class Layout:
                 raise doubt(
                     str(place),
                     f"it holds state of {counted}, which is not a source of this file",
-                    "Put the source back, or give the application a new name",
+                    "Restore the source, or give the application a new name",
                 )
 
     @property

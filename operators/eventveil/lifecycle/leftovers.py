@@ -1,7 +1,7 @@
 """What a name has left behind, and whether it may be deleted without forgetting what was spent.
 
-Budget is remembered in the ledger and in the state. Who deletes both and begins again under the same name has
-a fresh budget, although windows that hold what was released may go on. So nothing is deleted before the last
+Spends are recorded in the ledger and in the state. Deleting both and starting over under the same name gives
+a fresh budget, although windows that hold a release may still be open. So nothing is deleted before the last
 of these windows is over, and nothing of a stream whose promise is not one of windows.
 """
 
@@ -132,7 +132,8 @@ def check_over(topology: Topology, cluster: Cluster, left: Leftovers, now: int) 
             holds = f"a window of {one.window} timestamps{' or a span of the budget' * bool(topology.budget)}"
             what = (
                 f"it has released timestamp {one.last}, and {holds} that holds it"
-                f" ends at {format_rfc3339(end)}; deleted before that, what it spent would be forgotten"
+                f" ends at {format_rfc3339(end)}; if it is deleted before that, the record of its spends is"
+                " lost"
             )
             raise StateRefused(place, what, f"Wait until then. {_BEGIN_ANEW}")
         _check_start(topology, one.stream, end)
@@ -158,7 +159,7 @@ def _check_whole(
     for name in sorted(decided):
         known = manifest[name].ledger_id
         if name not in names or ledger is None or known not in (None, ledger.id):
-            what = f"its state has decided timestamp {decided[name]}, which the ledger of now does not have"
+            what = f"its state has decided timestamp {decided[name]}, which the current ledger does not have"
             raise StateRefused(f"stream {name}", what, _NEW_NAME)
     for place, first in cluster.first_offsets([] if ledger is None else ledger.places).items():
         if first > 0:
@@ -173,7 +174,7 @@ def _without_end(kinds: frozenset[str]) -> str | None:
         if kind is None:
             return f"the mechanism {name}, by which it has released, is not installed here"
         if kind.level == "local":
-            return "producers have been told its threshold, and would go on using it"
+            return "producers have been told its threshold, and would keep using it"
         if kind.level == "user":
             return f"{name} promises its epsilon for all that a person does, not for a window"
     return None
@@ -202,7 +203,7 @@ def _generations(
 def _end(topology: Topology, one: KnownReleases, fields: Mapping[str, Any]) -> int:
     """When the last window that holds a release ends, epoch ms: as it was, and as the file says now.
 
-    A span of the budget too, which counts all timestamps that it meets.
+    A span of the budget too, which counts all timestamps that it overlaps.
     """
     interval = int(fields["timeline.interval"])
     spans = [max(one.window, int(fields["mechanism.window"])) * interval]

@@ -65,9 +65,10 @@ class ManifestRecord(Durable, frozen=True):
             raise StateRefused(
                 place,
                 f"there is no genesis record of stream {stream}",
-                "If the stream is new, run `eventveil topics --create`. If that reports that a source has "
-                "more partitions, run `eventveil migrate`. If the stream has run before and neither reports "
-                "another cause, its state is lost: give the stream a new name and a new sink",
+                "If the stream is new, run `eventveil topics TOPOLOGY --create`. If that reports that a "
+                "source has more partitions, run `eventveil migrate TOPOLOGY --apply`. If the stream has run "
+                "before and neither reports another cause, its state is lost: give the stream a new name and "
+                "a new sink",
             )
         manifest = cls.decode(value, place)
         if manifest.stream != stream:
@@ -227,8 +228,9 @@ def check_known(unnamed: Collection[ManifestRecord], live: Mapping[str, str]) ->
     if known and not any(live.get(name) == id for name, id in known):
         streams = ", ".join(sorted({one.stream for one in unnamed}))
         what = (
-            "its genesis names no Kafka cluster, for an earlier version wrote it, and none of "
-            f"{', '.join(sorted(name for name, _ in known))} is the topic that it knew: this may be a copy"
+            "its genesis, written by an earlier version, names no Kafka cluster, and none of "
+            f"{', '.join(sorted(name for name, _ in known))} has the topic id that it records: this may be"
+            " a copy"
         )
         raise StateRefused(f"stream {streams}", what, _GO_BACK)
 

@@ -3,8 +3,8 @@
 A stream is changed between two timestamps. All that was counted must have been released, so that no count
 was made under two sets of rules; then the change, the new genesis records and the new states are written in
 one transaction. The stream gets a new instance: what a forgotten worker might still write for the old one is
-refused wherever it is read. Only a change of the sink, which touches neither counts nor budget, goes on with
-the same life.
+refused wherever it is read. Only a change of the sink, which touches neither counts nor budget, keeps
+the instance.
 
 **What is spent across a migration.** Let the terms change from (epsilon e1, window w1) to (e2, w2), let
 w = max(w1, w2) and e = max(e1, e2). The new mechanism begins with an empty ledger and a *bridge*: the spends
@@ -191,16 +191,16 @@ def _levels(kinds: Collection[object]) -> set[Level]:
 
 
 def _check_format(checkpoint: Checkpoint, differences: Mapping[str, Difference]) -> None:
-    """Raise StateRefused where releases of two formats would be in one topic: who reads it knows one."""
+    """Raise StateRefused where one topic would hold releases of two formats: a reader expects one."""
     if "sink.format" not in differences:
         return
     old, new = (one or "json" for one in differences["sink.format"])
     place = f"stream {checkpoint.stream}"
     if "sink.topic_id" not in differences:
         sink = checkpoint.manifest.fields["sink.topic"]
-        what = f"sink.format was {old} and is {new} now, and who reads {sink}"
+        what = f"sink.format was {old} and is {new} now, and readers of {sink}"
         raise StateRefused(
-            place, f"{what} knows one format", "Give the stream another sink.topic for the new format"
+            place, f"{what} expect one format", "Give the stream another sink.topic for the new format"
         )
     if checkpoint.state.pending:
         what = f"{len(checkpoint.state.pending)} releases are decided as {old} and not published yet"
@@ -216,7 +216,7 @@ def check_reset(checkpoint: Checkpoint, differences: Mapping[str, Difference], s
         what = "it cannot be reset: its columns are found in the data, which would be charged again"
         raise StateRefused(place, what, NEW_STREAM)
     if "local" in _levels({checkpoint.terms.mechanism}):
-        what = "it cannot be reset: its threshold is public, and producers would go on using it"
+        what = "it cannot be reset: its threshold is public, and producers would keep using it"
         raise StateRefused(place, what, NEW_STREAM)
     if checkpoint.by_boundary:
         what = (
@@ -320,7 +320,7 @@ def _sink_migration(checkpoint: Checkpoint, target: MigrationTarget) -> list[Out
 def change_of(
     checkpoint: Checkpoint, target: MigrationTarget, differences: Mapping[str, Difference] | None = None
 ) -> Change:
-    """The change of a life that goes on as the same one: neither counts nor budget follow other rules."""
+    """A change that keeps the instance: neither counts nor budget follow other rules."""
     same = replace(target, instance=checkpoint.manifest.instance)
     change = _change(checkpoint, same, "migration", checkpoint.state.next)
     return change if differences is None else replace(change, fields=differences)
@@ -359,8 +359,8 @@ def reset(
     """The transaction of a reset to timestamp ``first``: all of it, or nothing.
 
     ``resume`` says for each counting place where the events of ``first`` begin. The states are deleted; the
-    new genesis records say where to begin. What was decided but not published is charged in the ledger, for
-    somebody may have seen it; the sink is that of the new generation and does not get it.
+    new genesis records say where to begin. What was decided but not published is charged in the ledger,
+    because somebody may have seen it; the sink is that of the new generation and does not get it.
     """
     return [
         *_ledger_records(checkpoint, target, _change(checkpoint, target, "reset", first)),

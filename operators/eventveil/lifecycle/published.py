@@ -143,10 +143,10 @@ class Public:
             if name in asked and message.value() not in (first[name], asked[name]):
                 raise StateRefused(
                     f"{control}, offset {offset_of(message)}",
-                    f"producers of stream {name} were asked for {message.value()!r:.200}, which its state"
-                    " does not know: the state was rewound, or another application writes this topic",
-                    f"{_REMEDY}. If somebody else did, revoke the right, then delete the topic and let"
-                    " `eventveil topics --create` make it: a worker says again what is asked for",
+                    f"producers of stream {name} were asked for {message.value()!r:.200}, which is not in"
+                    " its state: the state was rewound, or another application writes this topic",
+                    f"{_REMEDY}. If another application does, revoke its right, delete the topic and create"
+                    " it with `eventveil topics TOPOLOGY --create`: a worker writes the request again",
                 )
         committed = read_partition(self._kafka, control, 0, least=least)
         return {(one.key() or b"").decode(errors="replace"): one.value() or b"" for one in committed}

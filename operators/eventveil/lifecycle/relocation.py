@@ -1,8 +1,8 @@
-"""A stream goes on over other topics: more partitions, another topic, a log that lost records. Pure.
+"""A stream continues over other topics: more partitions, another topic, a log that lost records. Pure.
 
-Nothing that was released changes, nothing is charged, and the budget goes on as it is: only where the counts
-of the timestamps that are still to be released come from is another place. So this, unlike a change of terms,
-can be done in the middle of a timestamp; it must, for no worker can bring one to its end.
+Nothing that was released changes, nothing is charged, and the budget stays as it is. Only the place changes
+from which the counts of unreleased timestamps come. So this, unlike a change of terms, can be done in the
+middle of a timestamp; it must be, because no worker can complete one.
 
 **Every user is in one partition at each timestamp.** With more partitions users move. Timestamps before
 ``since`` are counted in as many partitions as before, the later ones in all. ``since`` is above every
@@ -90,7 +90,7 @@ class Relocation:
     lost: tuple[int, int] | None
 
     def records(self, checkpoint: Checkpoint, target: MigrationTarget) -> list[Outgoing]:
-        """The transaction that goes on there, under the fields that follow: all of it, or nothing."""
+        """The transaction that continues there, under the fields that follow: all of it, or nothing."""
         state = (
             checkpoint.state.replace(resume=target.partials_end, read=0) if self.again else checkpoint.state
         )
@@ -193,15 +193,16 @@ def check_inputs(
         raise StateRefused(
             f"stream {checkpoint.stream}",
             f"{', '.join(others)} changed along with its topics, and can only change between two timestamps",
-            "Put these settings back, migrate, and change them afterwards",
+            "Restore these settings, run `eventveil migrate TOPOLOGY --apply`, and change them afterwards",
         )
     if LOST_FROM in differences and not accepts_loss:
         first, last = differences[LOST_FROM].new, differences[LOST_UNTIL].new
         raise doubt(
             f"stream {checkpoint.stream}",
             f"events of timestamps {first} to {last} are gone that were not released yet",
-            "Bring them back if that is possible; `eventveil migrate --lost` goes on without them: what is "
-            "left of these timestamps is released, the ledger names them, and nothing is charged twice",
+            "Restore them if that is possible. `eventveil migrate TOPOLOGY --lost --apply` continues without "
+            "them: what is left of these timestamps is released, the ledger names the timestamps, and "
+            "nothing is charged twice",
         )
     return dict(differences)
 
@@ -221,7 +222,7 @@ def settled(stream: str, found: Mapping[str, Difference], now: Mapping[str, Diff
         found[name] == now[name] for name in found.keys() - {SINCE, LOST_FROM, LOST_UNTIL, AGAIN}
     )
     if not same:
-        what = f"{', '.join(sorted(now)) or 'nothing'} changed, and a moment ago {', '.join(sorted(found))}"
+        what = f"{', '.join(sorted(now)) or 'nothing'} changed, but before that {', '.join(sorted(found))}"
         raise Unsettled(f"stream {stream}", what)
 
 
@@ -238,7 +239,9 @@ def _check(
             "its state: neither another number of partitions nor another topic can take their place"
         )
     elif stream.source.append_time == "boundary" and again:
-        what = "its partial counts are gone, and with append_time: boundary nothing else tells what was late"
+        what = (
+            "its partial counts are gone, and with append_time: boundary nothing else records what was late"
+        )
     if what is not None:
         raise doubt(f"stream {stream.name}", what, remedy)
 

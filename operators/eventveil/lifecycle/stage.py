@@ -56,7 +56,7 @@ class StageMigrator:
     def migrate(
         self, *, apply: bool, lost: bool, expected: Collection[MigrationStep] = ()
     ) -> list[MigrationStep]:
-        """Let the streams go on behind the topic as it is; what is done of each, nothing if it is the same.
+        """Continue the streams behind the topic as it is; what is done with each, nothing if it is the same.
 
         Without ``apply``, say what would be. ``lost`` and ``expected`` are as in ``StreamMigrator.migrate``.
         """

@@ -37,14 +37,14 @@ class Setting:
 
 
 _GROWN = (
-    "If a source was given partitions, stop the workers and run `eventveil migrate`; if not, put the sources "
-    "of the file back as they were"
+    "If a source was given partitions, stop the workers and run `eventveil migrate TOPOLOGY --apply`; if "
+    "not, restore the sources of the file"
 )
 #: Changelogs with a partition for each of their sources'.
 _BY_SOURCE = ("counting changelog", "re-keying changelog", "state changelog", "sink")
 _OTHERWISE_MANY = (
-    "If nothing has been released yet, delete and create it; if not, put topics.partials back, or what else "
-    "the number follows"
+    "If nothing has been released yet, delete and create it; if not, restore topics.partials, or the other "
+    "setting that the number follows"
 )
 
 
@@ -121,8 +121,8 @@ def absent(plans: Iterable[TopicPlan]) -> list[str]:
 
 def _how_to_create(is_source: bool, it: str) -> str:
     if is_source:
-        return f"create {it}, or let `eventveil topics --create --sources` do it"
-    return f"`eventveil topics --create` creates {it}"
+        return f"create {it}, or let `eventveil topics TOPOLOGY --create --sources` do it"
+    return f"`eventveil topics TOPOLOGY --create` creates {it}"
 
 
 #: What managed services do not let anybody set; their default of the first is what it should be, false.
@@ -166,7 +166,9 @@ def _plans(topology: Topology, source_partitions: Mapping[str, int]) -> list[Top
         *_rekeying(topology, sizes, source_partitions),
         *(_counting(topology, sum(sizes.values())) if topology.streams else ()),
         *_values(topology, source_partitions),
-        TopicPlan(topology.ledger, "ledger", partials, True, (*_never_removed(topology),)),
+        TopicPlan(
+            topology.ledger, "ledger", partials, True, _never_removed(topology, "the audit needs every entry")
+        ),
         *_control(topology),
         *_announcements(topology),
         *(_sink(topology, stream) for stream in topology.streams),
@@ -239,7 +241,7 @@ def _durable(topology: Topology) -> tuple[Setting, ...]:
             "min.insync.replicas",
             str(topology.topics.min_insync),
             "at-least",
-            "a spend that only one broker knows can be lost",
+            "a spend that is on one broker only can be lost",
         ),
         Setting(
             "unclean.leader.election.enable", "false", "equal", "it may rewind the budget that has been spent"
@@ -280,11 +282,11 @@ def _kept_partials(topology: Topology) -> tuple[Setting, ...]:
     )
 
 
-def _never_removed(topology: Topology) -> tuple[Setting, ...]:
+def _never_removed(topology: Topology, why: str) -> tuple[Setting, ...]:
     return (
         Setting("cleanup.policy", "delete", "equal", "compaction would remove what has to stay"),
-        Setting("retention.ms", "-1", "at-least", "the audit needs every entry, a worker all it heard"),
-        Setting("retention.bytes", "-1", "at-least", "the audit needs every entry, a worker all it heard"),
+        Setting("retention.ms", "-1", "at-least", why),
+        Setting("retention.bytes", "-1", "at-least", why),
         *_durable(topology),
     )
 
@@ -353,7 +355,8 @@ def _control(topology: Topology) -> Iterator[TopicPlan]:
 def _announcements(topology: Topology) -> Iterator[TopicPlan]:
     """Where looks at the counters of pan-private streams are announced."""
     if topology.announcements in beside(topology):
-        yield TopicPlan(topology.announcements, "announcements", 1, True, _never_removed(topology))
+        kept = _never_removed(topology, "a worker needs every announcement")
+        yield TopicPlan(topology.announcements, "announcements", 1, True, kept)
 
 
 def _sink(topology: Topology, stream: Stream) -> TopicPlan:

@@ -1,9 +1,9 @@
-"""Value streams whose source has got partitions, or lost values, which ``eventveil migrate`` lets go on.
+"""How ``eventveil migrate`` continues value streams whose source was given partitions or lost values.
 
 Each partition is a stream of values by itself. An added one begins at its first record, with its own noise;
-one that retention has overtaken goes on with the first record that is left. No value gets a second reading:
+one that retention has overtaken continues with the first record that is left. No value gets a second reading:
 positions, charges and pending readings stay as they are, and no partition is read from further back. Owners
-hold states against ledger and sink afterwards as before (``eventveil.worker.restore.values``), and so they
+compare states with ledger and sink afterwards as before (``eventveil.worker.restore.values``), and so they
 notice state that was rewound.
 """
 
@@ -45,7 +45,7 @@ class Moved:
 
 
 class ValuesMigrator:
-    """Lets the value streams over one topic go on with all partitions that it has now; its methods block.
+    """Continues the value streams over one topic with all partitions that it has now; its methods block.
 
     ``layout`` says where their state is while it is not where it should be. They raise as ``StreamMigrator``
     does.
@@ -68,7 +68,7 @@ class ValuesMigrator:
         self.begun: list[str] = []
 
     def migrate(self, *, apply: bool, lost: bool, expected: Collection[Moved] = ()) -> list[Moved]:
-        """Let the streams go on; what is done of each that cannot go on as it is.
+        """Continue the streams; what is done with each that cannot continue as it is.
 
         Without ``apply``, say what would be. ``lost``: also where values were lost before they were read.
         ``expected`` is as in ``StreamMigrator.migrate``.
@@ -124,7 +124,7 @@ class ValuesMigrator:
         return looked(partial(self._known, plan))
 
     def _moved(self, stream: str, known: Known, begins: Mapping[TopicPartition, int]) -> Moved | None:
-        """What has to be done with a stream; None if it has not begun, or can go on as it is."""
+        """What has to be done with a stream; None if it has not begun, or can continue as it is."""
         if not known:
             return None
         places = self._source.places
@@ -186,5 +186,5 @@ def _check_whole(steps: Collection[Moved]) -> None:
         raise doubt(
             str(place),
             "values are gone from its beginning that were never read",
-            "`eventveil migrate --lost` goes on without them; nothing is charged twice",
+            "`eventveil migrate TOPOLOGY --lost --apply` continues without them; nothing is charged twice",
         )

@@ -11,8 +11,8 @@ from eventveil.schema_registry.known import KnownSchemas
 
 _NO_REGISTRY = "Read with a topology that names it, or give its address as `registry`"
 _UNKNOWN = (
-    "Is it the registry that the worker has, and was the schema deleted there? `eventveil topics --create`"
-    " registers it"
+    "Is it the registry that the worker uses, and was the schema deleted there? `eventveil topics TOPOLOGY"
+    " --create` registers it"
 )
 _DAMAGED = "Find out who else writes to this topic: `eventveil ledger` audits a sink"
 

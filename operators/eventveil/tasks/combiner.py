@@ -15,8 +15,9 @@ from eventveil.decoding.rules import LARGEST_COUNT
 from eventveil.model.errors import StateRefused
 
 _FOREIGN = (
-    "Find out who else writes to this topic and revoke the right; then delete the topic, let `eventveil "
-    "topics --create` make it and `eventveil migrate` count again what was not released"
+    "Find out who else writes to this topic and revoke the right. Then delete the topic, create it with "
+    "`eventveil topics TOPOLOGY --create`, and have what was not released counted again with `eventveil "
+    "migrate TOPOLOGY --apply`"
 )
 #: A run of empty partials spans at most this many offsets: what a successor may have to read again.
 _RUN_OFFSETS = 10_000
@@ -401,7 +402,7 @@ class Combiner:
         """The merged counts of the next timestamp; then the following is next.
 
         None is above LARGEST_COUNT. An engine's can add up to more, and no mechanism takes them; what is cut
-        off never raises the sensitivity, for it brings two sums no further apart.
+        off never raises the sensitivity, because it brings two sums no further apart.
         A partition that was given up contributes nothing, now or later.
         """
         left_out = self.left_out

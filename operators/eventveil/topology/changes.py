@@ -40,7 +40,7 @@ _RATIONAL = re.compile(r"\d+(/\d+)?")
 #: Of a digest in a message.
 _DIGITS = 12
 
-#: What state remembers of a stream whose columns are found in the data, and of no other.
+#: What the state records of a stream whose columns are found in the data, and of no other.
 DISCOVERS = "counts.columns.delta"
 #: Why next to nothing of such a stream can be migrated.
 REFUSED_BY_DISCOVERY = (
@@ -56,7 +56,7 @@ SOUND = {
     "plugin.distribution": _PLUGIN,
     "plugin.source": _PLUGIN,
     "sink.topic_id": SINK_MOVED,
-    "source.partitions": "each timestamp is counted under one number of partitions, in which a user has one",
+    "source.partitions": "each timestamp is counted under one number of partitions; each user is in one",
 }
 #: No migration can change these: why not.
 REFUSED = {
@@ -80,34 +80,40 @@ REFUSED_TO_PURE = {
     " pure epsilon"
 }
 
-MIGRATE = "Put it back, or stop the workers and run `eventveil migrate`"
-MIGRATE_SINK = "Create it if it is gone (`eventveil topics --create`), stop the workers, `eventveil migrate`"
-MIGRATE_TOPICS = "Stop the workers and run `eventveil migrate`, which says what becomes of the events"
+MIGRATE = "Put it back, or stop the workers and run `eventveil migrate TOPOLOGY --apply`"
+MIGRATE_SINK = (
+    "Create it if it is gone (`eventveil topics TOPOLOGY --create`), stop the workers and run"
+    " `eventveil migrate TOPOLOGY --apply`"
+)
+MIGRATE_TOPICS = (
+    "Stop the workers and run `eventveil migrate TOPOLOGY`, which says what becomes of the events, and then"
+    " again with `--apply`"
+)
 MIGRATE_LOST = (
-    "Stop the workers and run `eventveil migrate --lost`, which goes on without what is gone: it names the "
-    "timestamps that may lack events, and nothing is charged twice. Lengthen the retention"
+    "Stop the workers and run `eventveil migrate TOPOLOGY --lost --apply`, which continues without what is "
+    "gone. It names the timestamps that may lack events; nothing is charged twice. Lengthen the retention"
 )
 MIGRATE_LOST_VALUES = (
-    "Stop the workers and run `eventveil migrate --lost`, which goes on with the first value that is left: "
-    "those that are gone get no reading, and nothing is charged twice. Lengthen the retention"
+    "Stop the workers and run `eventveil migrate TOPOLOGY --lost --apply`, which continues with the first "
+    "value that is left. Those that are gone get no reading; nothing is charged twice. Lengthen the retention"
 )
 _TOPICS = ("source.partitions", "topic_id")
 _IF_RELEASED = (
     "if the stream has released anything, the epsilons of both add up. If no stream of the file has,"
-    " `eventveil topics --delete` lets all of them begin anew at no cost"
+    " `eventveil topics TOPOLOGY --delete` lets all of them begin anew at no cost"
 )
 _NEW_NAME = f"a new name and a new sink; {_IF_RELEASED}"
 NEW_STREAM = f"Give the stream {_NEW_NAME}"
 RENAME = f"Put it back, or give the stream {_NEW_NAME}"
-#: What a partition of a changelog is about no new stream changes.
+#: For a setting that decides what a partition of a changelog is about: a new stream would not change that.
 ELSEWHERE = f"Put it back, or move the stream to a file with another `name` and a new sink; {_IF_RELEASED}"
-#: What to do where a partition of a changelog is about something else than the file says.
+#: What to do where a partition of a changelog belongs to something other than the file says.
 PLACES = (
-    "If another application has this name, give it one of its own. If not, put the sources and their "
-    "`repartition` back as they were, in their order, new ones last; or move the stream to a file with "
+    "If another application has this name, give it one of its own. If not, restore the sources "
+    "and their `repartition` in their former order, new ones last; or move the stream to a file with "
     f"another `name` and a new sink: {_IF_RELEASED}"
 )
-#: What says where the state of a stream is kept; and of re-keyed events, who is sent where, by all streams.
+#: What says where the state of a stream is kept; and for re-keyed events, where each user is sent.
 _PLACED = {"source.topic", "source.repartition", "topics.partials"}
 _SENT = {"source.user", "source.user_type"}
 
@@ -119,8 +125,8 @@ _FROM_NOW = (
 )
 #: What to do where the topic of re-keyed events is not what it was.
 REKEY_ANEW = (
-    "The state says how far each partition was passed on, and fits no other. Move its streams to a file "
-    "with another `name`, and give them new sinks. They begin with their next timestamp; what was not "
+    "The state says how far each partition was passed on, and no other topic fits it. Move its streams to a "
+    "file with another `name`, and give them new sinks. They begin with their next timestamp; what was not "
     f"released is lost, and {_ADDS_UP}"
 )
 #: By role: what to do when a source was created again or got partitions.
@@ -134,14 +140,15 @@ _CHANGED_TOPICS = {
     "perturb": f"Give the stream a new name and a new sink. {_FROM_NOW}",
 }
 _MIGRATE_VALUES = (
-    "Stop the workers and run `eventveil migrate`, which goes on in all partitions: no value is lost"
+    "Stop the workers and run `eventveil migrate TOPOLOGY --apply`, which continues in all partitions: no"
+    " value is lost"
 )
 
 
 def remedy_for_topics(role: str, field: str) -> str:
     """What to do where a source is not what it was, for a role whose streams cannot be migrated freely.
 
-    ``field`` is that of the genesis record which changed.
+    ``field`` is that of the genesis record that changed.
     """
     if field in _TOPICS:
         return _MIGRATE_VALUES if (role, field) == ("perturb", "source.partitions") else _CHANGED_TOPICS[role]
@@ -151,7 +158,7 @@ def remedy_for_topics(role: str, field: str) -> str:
 
 
 def lost(role: str) -> str:
-    """What to do where a source lacks records that a role needs, whose streams cannot go on without them."""
+    """What to do where a source lacks records that a role needs and its streams cannot continue without."""
     return f"Records are lost. Lengthen the retention. {_CHANGED_TOPICS[role]}"
 
 
@@ -170,7 +177,7 @@ def remedy(field: str, *, rekeyed: bool = False, by_boundary: bool = False) -> s
 
 
 def remedy_for_values(field: str) -> str:
-    """The same for a value stream, which goes on in more partitions only: other changes begin a new one."""
+    """The same for a value stream, which continues in more partitions only: other changes need a new one."""
     if field == "sink.topic_id":
         return f"The topic was deleted and created again. {_CHANGED_TOPICS['perturb']}"
     return remedy_for_topics("perturb", field)
@@ -182,7 +189,7 @@ def anew(fields: Iterable[str], *, rekeyed: bool = False) -> str:
 
 
 def as_written(field: str, value: str | int | None, *, quoted: bool = True) -> str:
-    """What state remembers of a setting, as the file would have it: durations, times and decimals.
+    """What the state records of a setting, as the file would have it: durations, times and decimals.
 
     Of a digest its beginning. ``quoted``: texts are in quotes, as within a sentence.
     """

@@ -37,7 +37,7 @@ def check_resume(
 ) -> None:
     """Raise StateRefused if a partition no longer holds the offset to resume from, Unsettled if not yet.
 
-    ``known`` is the offset behind the last record that the state knows of, if that is another; ``open_`` are
+    ``known`` is the offset behind the last record that the state refers to, if that is another; ``open_`` are
     the streams that count its events, ``remedy`` is what to do about lost ones, and ``if_cut`` about lost
     ones at the end, if that is something else.
     """
@@ -46,7 +46,7 @@ def check_resume(
         what = "it begins after the first record that the state needs"
         raise StateRefused(str(place), f"{what}{_lacking(cluster, place, open_)}", remedy)
     if max(resume, known or 0) > end:
-        raise shortened(place, "it ends before the last record that the state knows of", if_cut or remedy)
+        raise shortened(place, "it ends before the last record that the state refers to", if_cut or remedy)
 
 
 def _lacking(cluster: Cluster, place: TopicPartition, open_: Open) -> str:

@@ -157,7 +157,7 @@ def test_while_a_span_meets_laplace_noise_the_savings_of_a_delta_do_not_count() 
     check(Budget(Fraction(6), SPAN), life, since=end, again=None)
     with pytest.raises(
         StateRefused,
-        match=r"any 20 milliseconds may still meet former terms, and then cost epsilon 6, above",
+        match=r"any 20 milliseconds may still include former terms, and then cost epsilon 6, above",
     ):
         check(Budget(Fraction(59, 10), SPAN), life, since=end + SPAN - 1, again=None)
 
@@ -168,7 +168,7 @@ def test_a_change_to_gaussian_noise_is_held_against_the_cap_before_it_is_made() 
     life.settings |= {**terms("uniform", TWO, 1), **GAUSSIAN}
     now = start_of(life.stream.timeline, life.history.next)
     check(Budget(Fraction(6), SPAN), life, since=now, again=None)
-    with pytest.raises(StateRefused, match="may still meet former terms"):
+    with pytest.raises(StateRefused, match="may still include former terms"):
         check(Budget(Fraction(4), SPAN), life, since=now, again=None)
 
 
@@ -212,7 +212,7 @@ def test_where_epsilon_is_as_small_as_delta_laplace_and_gaussian_noise_are_added
     now = start_of(life.stream.timeline, life.history.next)
     both = 3 * small + gaussian.epsilon(3 * gaussian.mu_squared(small, small), small)
     check(Budget(both, SPAN), life, since=now, again=None)
-    with pytest.raises(StateRefused, match="may still meet former terms"):
+    with pytest.raises(StateRefused, match="may still include former terms"):
         check(Budget(both * Fraction(999, 1000), SPAN), life, since=now, again=None)
 
 
@@ -232,7 +232,9 @@ def test_terms_that_were_lowered_count_while_a_span_meets_them() -> None:
 
     hold(12, end + SPAN)
     hold(21, end)
-    with pytest.raises(StateRefused, match=r"may still meet former terms, and then cost epsilon 21, above"):
+    with pytest.raises(
+        StateRefused, match=r"may still include former terms, and then cost epsilon 21, above"
+    ):
         hold(20, end + SPAN - 1)
 
 
@@ -245,7 +247,7 @@ def test_a_span_across_a_change_may_cost_more_than_under_any_of_the_terms() -> N
     assert six == 6
     begins = start_of(life.stream.timeline, life.history.next)
     one = replace(topology(life.stream), budget=Budget(Fraction(6), 50))
-    with pytest.raises(StateRefused, match="may still meet former terms, and then cost epsilon 9"):
+    with pytest.raises(StateRefused, match="may still include former terms, and then cost epsilon 9"):
         check_cap(one, {"visits": life.history}, begins)
     life.change(**terms("sample", TWO, 2))
     life.release(5)
@@ -267,7 +269,7 @@ def test_what_is_decided_and_not_published_counts() -> None:
     one = replace(topology(life.stream), budget=Budget(Fraction(11), SPAN))
     history = life.history
     count_pending(history, "visits", life.checkpoint.pending_entries)
-    with pytest.raises(StateRefused, match="may still meet former terms, and then cost epsilon 12"):
+    with pytest.raises(StateRefused, match="may still include former terms, and then cost epsilon 12"):
         check_cap(one, {"visits": history}, begins)
     # A worker that runs has published some of it before the ledger was read.
     due = history.next
@@ -283,5 +285,5 @@ def test_deltas_and_epsilons_that_were_lowered_count_together() -> None:
     now = start_of(life.stream.timeline, life.history.next)
     former = gaussian.epsilon(3 * gaussian.mu_squared(TWO, DELTA), DELTA)
     check(Budget(former, SPAN), life, since=now, again=None)
-    with pytest.raises(StateRefused, match="may still meet former terms"):
+    with pytest.raises(StateRefused, match="may still include former terms"):
         check(Budget(former * Fraction(99, 100), SPAN), life, since=now, again=None)

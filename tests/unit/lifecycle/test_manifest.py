@@ -180,7 +180,7 @@ def test_without_a_genesis_nothing_starts(found: dict[bytes, bytes]) -> None:
     with pytest.raises(StateRefused, match="no genesis record of stream visits") as refusal:
         ManifestRecord.find(found, "visits", PLACE)
     assert refusal.value.place == PLACE
-    assert "topics --create" in refusal.value.remedy
+    assert "eventveil topics TOPOLOGY --create" in refusal.value.remedy
 
 
 BROKEN: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -298,7 +298,7 @@ def test_what_names_no_cluster_is_known_by_a_single_topic_and_refused_without_an
     check_known([], gone)
     for live in (gone, {}, {"elsewhere": "topic-id"}):
         with pytest.raises(
-            StateRefused, match="none of partials, raw, s is the topic that it knew"
+            StateRefused, match="none of partials, raw, s has the topic id that it records"
         ) as refusal:
             check_known(both, live)
         assert "Point kafka.bootstrap to the cluster where the stream has run" in refusal.value.remedy

@@ -278,7 +278,7 @@ def test_a_stream_goes_on_in_another_format_in_a_new_sink_and_in_no_other(form: 
     life, other = Lifetime(**terms()), Lifetime(**terms(), sink_format=form)
     life.release(3)
     differences = life.checkpoint.differences_to(other.target())
-    with pytest.raises(StateRefused, match=r"sink.format was json and is .* who reads .* knows one format"):
+    with pytest.raises(StateRefused, match=r"sink.format was json and is .* readers of .* expect one format"):
         check_sound(life.checkpoint, differences)
     other.sink_id = "another"
     differences = life.checkpoint.differences_to(other.target())
@@ -464,7 +464,7 @@ def test_what_options_let_a_timestamp_cost_is_audited_across_changes_of_them(
     [
         (8, {"old": None, "new": None}, "budget-distribution cannot have spent this"),
         (8, {"old": None, "new": "false"}, "budget-distribution cannot have spent this"),
-        (17, {"old": "false", "new": "true"}, "the change is one of terms that did not hold"),
+        (17, {"old": "false", "new": "true"}, "the change is one of terms that were not in force"),
     ],
 )
 def test_a_change_of_options_that_does_not_fit_the_ledger_is_a_violation(
@@ -772,7 +772,7 @@ def test_the_audit_finds_terms_that_change_beside_the_sink() -> None:
         ).encode()
     )  # fmt: skip
     told = [str(finding) for report in life.audit() for finding in report.findings]
-    assert any("the terms change, and no field tells of it" in one for one in told), told
+    assert any("the terms change, but no field records it" in one for one in told), told
 
 
 @pytest.mark.parametrize(

@@ -366,16 +366,17 @@ def test_a_changelog_that_was_created_with_the_wrong_number_can_be_created_again
     (mistake,) = plan.mistakes(12, plan.settings)
     assert "it has 12 partitions, it should have 6" in mistake
     assert "holds nothing yet, delete it and create it with 6 partitions" in mistake
-    assert "`eventveil migrate`" in mistake.partition("delete it")[0]
+    assert "`eventveil migrate TOPOLOGY" in mistake.partition("delete it")[0]
 
 
 def test_topics_that_do_not_exist_are_told_together() -> None:
     plans = plan_topics(topology(stream(topic="raw")), {"raw": 6})
     sources, others = absent(plans)
     assert sources == (
-        "topic raw (source) does not exist: create it, or let `eventveil topics --create --sources` do it"
+        "topic raw (source) does not exist: create it, or let `eventveil topics TOPOLOGY --create --sources`"
+        " do it"
     )
     assert others.startswith("topics app-counting-changelog (counting changelog), app-partials (partials), ")
-    assert others.endswith(" do not exist: `eventveil topics --create` creates them")
+    assert others.endswith(" do not exist: `eventveil topics TOPOLOGY --create` creates them")
     assert all(plan.name in others for plan in plans[1:])
     assert absent([]) == []

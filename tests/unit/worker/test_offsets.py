@@ -71,7 +71,7 @@ def test_one_that_ends_too_early_is_looked_at_again_before_it_is_refused(
     resume: int, known: int | None
 ) -> None:
     """A broker that is cut off shows less than there is."""
-    with pytest.raises(Unsettled, match="it ends before the last record that the state knows of") as doubt:
+    with pytest.raises(Unsettled, match="it ends before the last record that the state refers to") as doubt:
         check(Log(5, 9), resume, known, MIGRATE_LOST)
     assert doubt.value.refusal is not None
     assert doubt.value.refusal.remedy == MIGRATE_LOST
@@ -116,9 +116,9 @@ def test_a_take_over_finds_a_log_that_ends_below_the_last_boundary() -> None:
         ).take_over()
 
     assert asyncio.run(take_over(12)) == 7
-    with pytest.raises(Unsettled, match="it ends before the last record that the state knows of") as doubt:
+    with pytest.raises(Unsettled, match="it ends before the last record that the state refers to") as doubt:
         asyncio.run(take_over(11))
-    assert "`eventveil migrate --lost`" in str(doubt.value.refusal)
+    assert "`eventveil migrate TOPOLOGY --lost --apply`" in str(doubt.value.refusal)
 
 
 def ask(log: Log, position: int) -> int:
@@ -136,7 +136,7 @@ def test_the_end_is_told_and_a_shorter_log_leaves_a_doubt() -> None:
     assert ask(Log(0, 9), 9) == 9
     with pytest.raises(Unsettled, match="it ends before the last record that was read") as doubt:
         ask(Log(0, 8), 9)
-    assert "`eventveil migrate --lost`" in str(doubt.value.refusal)
+    assert "`eventveil migrate TOPOLOGY --lost --apply`" in str(doubt.value.refusal)
 
 
 def test_the_doubt_about_another_topic_names_that() -> None:
@@ -148,7 +148,7 @@ def test_the_doubt_about_another_topic_names_that() -> None:
 def test_partitions_that_were_added_have_a_remedy_that_costs_nothing(role: str) -> None:
     refusal = grown("raw", 3, role)
     assert "more partitions than the 3" in refusal.what
-    assert "`eventveil migrate`" in refusal.remedy
+    assert "`eventveil migrate TOPOLOGY" in refusal.remedy
     assert "new name" not in refusal.remedy
 
 

@@ -101,7 +101,7 @@ def _check_size(stream: Stream, limit: int, place: str) -> None:
             f"{place}, stream {stream.name}",
             f"its state with the {len(stream.columns) - 1} columns that were found can grow to {largest}"
             f" bytes, and must stay a Kafka message of {limit}",
-            "Put back the settings with which they were found: without `managed: true` in `topics` it may"
+            "Restore the settings with which they were found: without `managed: true` in `topics` it may"
             f" have {MAX_MESSAGE_BYTES} bytes, which max.message.bytes of the changelog has to allow",
         )
 

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _UNNAMED = (
     "%s: the genesis of %s has no cluster id because an earlier version wrote it; a copy on another cluster"
-    " can be detected by topic ids only. Stop the workers and run `eventveil topics --create`,"
+    " can be detected by topic ids only. Stop the workers and run `eventveil topics TOPOLOGY --create`,"
     " which adds the name"
 )
 

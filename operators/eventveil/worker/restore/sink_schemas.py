@@ -33,7 +33,7 @@ class SinkSchemas:
         self._told: dict[str, str] = {}
 
     def waits(self) -> bool:
-        """Whether nothing of a stream is released, for its schema is not known."""
+        """Whether nothing of a stream is released because its schema is not known."""
         return any(one.lacks_schema for one in self._sanitizers)
 
     async def look(self) -> None:
@@ -68,8 +68,8 @@ class SinkSchemas:
             if found is None:
                 self._tell(
                     one,
-                    f"the registry does not know its schema, {subject_of(one.stream)};"
-                    " `eventveil topics --create` registers it",
+                    f"its schema is not in the registry, {subject_of(one.stream)};"
+                    " `eventveil topics TOPOLOGY --create` registers it",
                 )
                 continue
             self._found[one.stream.name] = found
