@@ -189,7 +189,7 @@ def _play(run: Run, bootstrap: str, environment: dict[str, str]) -> None:
 
 
 def _turn(run: Run, feed: Feed, outlet: Outlet, worker: Worker, show: Callable[[float], None]) -> None:
-    """Go on until every release is there."""
+    """Continue until every release is there."""
     timetable = run.timetable
     last_end = timetable.origin + timetable.hours * timetable.interval
     give_up = None

@@ -198,7 +198,7 @@ public final class UniqueUsers {
         .withLoggingEnabled(Map.of());
   }
 
-  /** A tick into every partition of events, so that the broker's append times go on. */
+  /** A tick into every partition of events, so that the broker's append times advance. */
   private static void keepTime(Properties given) {
     Properties settings = new Properties();
     settings.put("bootstrap.servers", given.getProperty("bootstrap.servers"));

@@ -103,7 +103,7 @@ def killed_while_publishing(play: Play) -> None:
 
 
 def zombie_decides(play: Play) -> None:
-    """An owner frozen before it commits A goes on when its successor has read the state, and dies after A.
+    """An owner frozen before it commits A resumes when its successor has read the state, and dies after A.
 
     Had it come to B, the successor would have refused its state: the ledger would have been ahead of it.
     """
@@ -118,7 +118,7 @@ def zombie_decides(play: Play) -> None:
 
 
 def zombie_publishes(play: Play) -> None:
-    """An owner frozen before it commits B goes on when its successor is well ahead."""
+    """An owner frozen before it commits B resumes when its successor is well ahead."""
     play.run_one()
     play.fire(play.one, "freeze", "publish:before-commit")
     play.two.start()
@@ -166,7 +166,7 @@ def clock_ahead(play: Play) -> None:
 
 
 def leader_cut_off(play: Play) -> None:
-    """The broker that leads everything goes on answering, cut off, while others lead on; then a successor.
+    """The broker that leads everything keeps answering, cut off, while others lead on; then a successor.
 
     The clients by which the successor reads meet the one that is cut off.
     """

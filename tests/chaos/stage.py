@@ -174,7 +174,7 @@ class Stage:
         self.faults["downtime"] += 1
 
     def _rebalance_storm(self, fault: Fault) -> None:
-        """The last worker joins and leaves, by turns with kill and SIGTERM, while other faults go on."""
+        """The last worker joins and leaves, by turns with kill and SIGTERM, while other faults continue."""
         joiner = self.workers[-1]
 
         def turn(left: int) -> None:

@@ -163,7 +163,7 @@ class RetriedInPlace(World):
 
 
 class NothingReadAgain(World):
-    """Counting goes on where the former owner stopped, without the events of timestamps that are open."""
+    """Counting resumes where the former owner stopped, without the events of timestamps that are open."""
 
     def aggregate(self, changelog: TopicPartition, states: Mapping[bytes, bytes]) -> Task:
         task = super().aggregate(changelog, states)

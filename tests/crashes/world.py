@@ -1,9 +1,9 @@
 """A world of a few workers, a log and a clock, in which anything may happen between two steps.
 
-Each turn somebody is chosen by chance: producers append events, time passes, a worker goes on with one of the
-tasks that it believes to own, or a task is given to another worker. The former owner is not told: it goes on,
-as a process does that was cut off from its group. At the fault points of the table a worker may crash (with
-everything that it runs), or stand still while others take the task over and go on, and then continue.
+Each turn somebody is chosen by chance: producers append events, time passes, a worker continues one of the
+tasks that it believes it owns, or a task is given to another worker. The former owner is not told and
+continues, like a process that was cut off from its group. At the fault points of the table a worker may crash
+(with everything that it runs), or stand still while others take the task over and work, and then continue.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ class World:
             self.seen["take-over"] += 1
 
     def _turn(self, worker: Worker, slot: Slot, most: int) -> None:
-        """A worker goes on with a task: it reads, and commits whatever it can."""
+        """A worker continues a task: it reads, and commits whatever it can."""
         with self._process(worker):
             table, task = worker.running[slot]
             try:
@@ -351,7 +351,7 @@ class World:
             self._standing.remove(worker)
 
     def _meanwhile(self, slot: Slot) -> None:
-        """While the owner of a task stands still, others take it over, mostly, and go on."""
+        """While the owner of a task stands still, others take it over, mostly, and continue."""
         if self.rnd.random() < 0.3:
             self.pass_time(self.rnd.randrange(40_000))
         if self.rnd.random() < 0.8:

@@ -268,7 +268,7 @@ def test_a_worker_waits_for_its_registry_and_goes_on_while_schemas_change(kafka:
             worker.wait_for_log(f"{name}.avro, partition 0, is held up: the schemas that records name")
             worker.wait_for_log("schema registry unavailable: the schema registry at http")
             worker.wait_for_log("stream avro: releases paused: the schema registry at http")
-            # What needs no schema goes on, past the deadline of what waits.
+            # What needs no schema continues, past the deadline of what waits.
             counts = {"json-schema": await_release(kafka, loaded, "json-schema", first, log)}
             assert released(kafka, loaded, "avro", first) is None
             assert released(kafka, loaded, "protobuf", first) is None

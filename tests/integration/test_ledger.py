@@ -269,7 +269,7 @@ def test_a_second_draw_that_only_read_uncommitted_readers_saw_is_found(applicati
     # committed one, and markers lie between them.
     assert aborted == (
         f"I1 places, timestamp {FIRST + 5}, {application.sink}, partition 0, offset 10: "
-        "records that differ were to be seen for this timestamp"
+        "different records were visible for this timestamp"
     )
     assert committed == (
         f"I2 places, timestamp {FIRST + 5}, {application.sink}, partition 0, offset 8 (aborted): "

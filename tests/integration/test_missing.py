@@ -25,7 +25,7 @@ from tests.worker.application import Application, Traffic
 from tests.worker.process import WorkerProcess
 
 MISSING = 1
-#: In the log of a worker, when it goes on with releases.
+#: In the log of a worker, when it resumes releases.
 TAKEN_OVER = re.compile(r"-sanitize-\d+ owns ")
 ASSIGNMENT = {0: 1, MISSING: NODE, 2: 1}
 
@@ -90,7 +90,7 @@ def wait_until_quiet(application: Application, seconds: float = 5) -> int:
     """Until nothing has been released for so long, for a busy machine may be behind; how many releases."""
     before, since, deadline = len(application.releases()), time.monotonic(), time.monotonic() + 180
     while time.monotonic() < since + seconds:
-        assert time.monotonic() < deadline, "it goes on"
+        assert time.monotonic() < deadline, "it continues"
         time.sleep(0.3)
         if (now := len(application.releases())) != before:
             before, since = now, time.monotonic()

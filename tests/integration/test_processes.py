@@ -36,7 +36,7 @@ def test_two_processes_share_partitions_and_one_that_is_killed_loses_and_repeats
         assert (
             "worker 1 was killed by signal 9; restarting in 2 s, other workers running: 1" in log.read_text()
         )
-        # The other one went on: it was not given partitions anew, and did not stop.
+        # The other one continued: it was not given partitions anew, and did not stop.
         assert not re.search(r"\[2\]: (assigned|stopping)", since(log, before))
         command.signal(signal.SIGTERM)
         assert command.wait() == 0

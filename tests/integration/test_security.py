@@ -190,7 +190,7 @@ def test_each_door_that_stays_shut_says_why_and_what_to_do(
         assert "the broker's certificate is signed by an unknown authority" in told
         assert told.endswith("Name the file of the authority that signed it in kafka.security.ca")
     told = shut(other("mutual TLS", certificate=None, key=None, key_password=None))
-    assert "the broker wants a client certificate, and there is none" in told
+    assert "the broker requires a client certificate, and there is none" in told
     assert told.endswith("Name its files in kafka.security.certificate and key")
     certificate, key = map(str, broker.other.certificate("foreign"))
     told = shut(other("mutual TLS", certificate=certificate, key=key, key_password=None))

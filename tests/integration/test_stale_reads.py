@@ -1,4 +1,4 @@
-"""A broker that is cut off goes on answering as leader of its old epoch: nothing is concluded from that."""
+"""A broker that is cut off keeps answering as leader of its old epoch: nothing is concluded from that."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_a_budget_state_that_was_rewound_is_refused(application: Application, tm
 
 
 def a_new_sink_is_refused(application: Application) -> str:
-    """Why `migrate` does not go on into another sink, as it would if the state were the newest."""
+    """Why `migrate` does not continue into another sink, as it would if the state were the newest."""
     sink = create_topic(application.bootstrap, unique("another-sink"))
     application.document["streams"]["places"]["sink"]["topic"] = sink
     application.write()

@@ -1,7 +1,7 @@
 """A single-node Apache Kafka on this machine, from the jars.
 
 ``python -m tests.kafka.broker --port 19092 --directory DIR`` runs it in the foreground: it prints
-``ready 127.0.0.1:19092`` once it serves, stops cleanly on SIGINT, SIGTERM and SIGHUP, and goes on with its
+``ready 127.0.0.1:19092`` once it serves, stops cleanly on SIGINT, SIGTERM and SIGHUP, and continues with its
 data when started again with the same directory. Programs use ``local_broker``.
 """
 
@@ -64,7 +64,7 @@ exit "$code"
 class LocalBroker:
     """A broker process and its directory: ``server.properties``, ``broker.log`` and ``data``.
 
-    ``stop`` and ``kill`` leave the directory as it is, and ``start`` goes on with it on the same port.
+    ``stop`` and ``kill`` leave the directory as it is, and ``start`` continues with it on the same port.
     ``proxies`` are ports of proxies: for each there is a further listener, at the same place in
     ``proxied_ports``, which tells its clients to come back through that proxy. ``settings`` are further
     settings of the broker, or others.
@@ -153,7 +153,7 @@ class LocalBroker:
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Go on after ``pause``."""
+        """Continue after ``pause``."""
         self._signal(signal.SIGCONT)
 
     def release(self) -> None:

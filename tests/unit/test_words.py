@@ -16,6 +16,7 @@ HABITS = re.compile(
     r"\b(for\s+want\s+of|hangs?\s+together|belongs?\s+into|goes\s+with\s+neither|by\s+what\s+is\s+public"
     r"|while\s+(the\s+)?others\s+go\s+on|what\s+there\s+is\s+of|is\s+started\s+again"
     r"|every\s+check\s+found|would\s+refuse\s+this|tells?\s+its\s+(end|id)"
+    r"|state\s+remembers|\.\s+Who\s+(may|can|could)\b(?![^.?]*\?)"
     r"|(it|this)\s+is\s+no\s+(?!(longer|more|less|better|worse|larger|smaller|later|one|such|news)\b)\w+)",
     re.I,
 )
@@ -72,6 +73,8 @@ def test_no_text_uses_the_idioms_of_another_language() -> None:
         "this is no ledger\nentry",
         "noise that hangs together",
         "it is restarted while the others go on",
+        "what state\nremembers",
+        "Revoke the right. Who can read the topic finds it.",
     ],
 )
 def test_an_idiom_is_found(text: str) -> None:
@@ -79,7 +82,8 @@ def test_an_idiom_is_found(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["it is no longer held up", "there is no stream", "it is no later than that"]
+    "text",
+    ["it is no longer held up", "there is no stream", "it is no later than that", "Listed. Who can read it?"],
 )
 def test_plain_english_is_not_taken_for_an_idiom(text: str) -> None:
     assert HABITS.search(text) is None

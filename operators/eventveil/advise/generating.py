@@ -65,7 +65,7 @@ def draw(traffic: Traffic) -> Events:
     starts = _starts(traffic, len(views), random)
     sessions = np.repeat(np.arange(len(views)), views)
     times = np.maximum(_within(views, starts, random), traffic.start)
-    # A session that would go on behind the end is moved as far back as it takes.
+    # A session that would extend beyond the end is moved back as far as necessary.
     last = times[np.cumsum(views) - 1]
     over = np.maximum(last - (traffic.start + traffic.days * DAY - 1), 0)
     times = np.maximum(times - over[sessions], traffic.start)

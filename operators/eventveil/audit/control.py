@@ -3,8 +3,8 @@
 - **I1.** The entries of the ledger name no threshold until one is chosen, then only that one; reports are
   for the distribution up to the timestamp that chose it, and for sums from then on. No record of the control
   topic shows another, records of aborted transactions included, which producers may have read.
-- **I7.** The control topic ends with what the ledger says, for producers do what it asks. A record in it is,
-  byte for byte, what the topology and the threshold of the ledger make of it.
+- **I7.** The control topic ends with what the ledger says, because producers do what it asks. A record
+  in it is, byte for byte, what the topology and the threshold of the ledger make of it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ControlAudit:
             return
         expected = "distribution" if self.threshold is None else "sums"
         if phase != expected:
-            what = f"its reports are said to be for {phase!r:.20}, and were to be for {expected}"
+            what = f"its reports are stated to be for {phase!r:.20}, expected {expected}"
             self._flag("I7", entry.timestamp, found, what)
         self._entries += 1
         if self.threshold is None:

@@ -25,7 +25,7 @@ from eventveil.model.records import TopicPartition
 
 _HASH = 8
 _UNCHARGED = "no span of the ledger holds this position: it was published without a charge"
-_TWO_DRAWS = "records that differ were to be seen for this position"
+_TWO_DRAWS = "different records were visible for this position"
 _FIELDS = ("stream", "partition", "position", "offset", "reading", "step")
 
 

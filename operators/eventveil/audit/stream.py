@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from eventveil.mechanisms.base import Guarantee, Mechanism
 
 _NO_ENTRY = "no ledger entry has the digest of this record: it was published without a charge"
-_TWO_DRAWS = "records that differ were to be seen for this timestamp"
+_TWO_DRAWS = "different records were visible for this timestamp"
 
 
 class StreamAudit:
@@ -55,7 +55,7 @@ class StreamAudit:
         """``first`` are the terms that the ledger begins with, ``last`` those that it should end with.
 
         ``partition`` is the stream's partition of the ledger. ``guarantee`` is that of the last terms; the
-        level is that of all, for no migration changes it. ``options`` are the first and the last. ``asks``:
+        level is that of all, as no migration changes it. ``options`` are the first and the last. ``asks``:
         see ``ControlAudit``; None but for local reports. ``discovery``: what a window pays for columns that
         are found in the data, ``found`` the first column and how the others are; None where they are listed.
         """
@@ -151,8 +151,8 @@ class StreamAudit:
         """Check a record of the sink.
 
         ``newer``: it may have been committed after the ledger was read, so its entry may be missing, if it
-        is of a timestamp beyond the ledger's last. The same is allowed to aborted records at any time, for
-        their release may be published again later.
+        is of a timestamp beyond the ledger's last. The same is allowed to aborted records at any time,
+        because their release may be published again later.
         """
         if found.stream != self.stream:
             self._foreign += 1
@@ -280,7 +280,7 @@ class StreamAudit:
         self._check_instance(change, found)
 
     def _change(self, change: Change, found: FoundRecord) -> None:
-        """Go on under other terms: sum windows up anew, and those across the change beside them."""
+        """Continue under other terms: sum windows up anew, and those across the change beside them."""
         try:
             change = change.under(self._options)
         except ValueError as error:
@@ -291,9 +291,9 @@ class StreamAudit:
             self._flag("I7", change.start, found, "the change does not follow the entry before it")
         options = change.options(self._options, "old")
         if (change.before, options) != (self._terms, self._options):
-            self._flag("I7", change.start, found, "the change is one of terms that did not hold")
+            self._flag("I7", change.start, found, "the change is one of terms that were not in force")
         if not change.restarts and change.after != change.before:
-            self._flag("I7", change.start, found, "the terms change, and no field tells of it")
+            self._flag("I7", change.start, found, "the terms change, but no field records it")
         elif disputed := change.disputed:
             what = f"its fields and its terms differ in {', '.join(disputed)}"
             self._flag("I7", change.start, found, what)

@@ -27,7 +27,7 @@ def read_witness(path: Path) -> tuple[bytes, Witness] | None:
 
 @dataclass(frozen=True, slots=True)
 class WitnessFile:
-    """The file that a worker holds the ledger against, at each take-over as it is then; never written."""
+    """The file that a worker compares the ledger with, at each take-over as it is then; never written."""
 
     path: Path
     topology: str
@@ -51,8 +51,8 @@ class WitnessFile:
         return StateRefused(
             str(self.path),
             what,
-            "`eventveil ledger --witness` begins and updates the file. If there was one, put it back first: "
-            "a new one knows nothing of what was released before",
+            "`eventveil ledger --witness` creates and updates the file. If there was one, restore it first: "
+            "a new one has no record of earlier releases",
         )
 
 

@@ -41,7 +41,7 @@ from eventveil.topology.problems import START
 from eventveil.topology.scalars import DELTAS, Rational, UnfitError
 
 _RECOMMENDED = "Recommended by `eventveil advise`; errors were measured on the events that it was given."
-_NEW = ("Before it runs: topics, lateness and max_ahead are yours to set, and the columns are to be public.",)
+_NEW = ("Before it runs: topics, lateness and max_ahead are yours to set, and the columns must be public.",)
 _CARRIED = (
     "The source, kafka, registry, topics and the times for late events are those of the given file. Name,",
     "sink and dead_letter are new, so that it can run beside that file. Yours to check before it runs: that",
@@ -95,29 +95,29 @@ def _delta(context: click.Context, parameter: click.Parameter, value: str | None
 @click.argument("subject", metavar="EVENTS|TOPOLOGY")
 @click.option(
     "--input", "source", metavar="FILE|topic:NAME",
-    help="The events, if a TOPOLOGY says where user, column and time are in them; else EVENTS is the file.",
+    help="The events, if a TOPOLOGY says where their user, column and time are; else EVENTS is the file.",
 )  # fmt: skip
 @click.option("--stream", "only", help="The stream of TOPOLOGY, if it has several.")
 @click.option(
     "--user", default="/user", show_default=True, metavar="POINTER",
-    help="Where an event of EVENTS has its user.",
+    help="Where the user is in an event of EVENTS.",
 )  # fmt: skip
 @click.option(
-    "--column", default="/column", show_default=True, metavar="POINTER", help="Where it has its column."
+    "--column", default="/column", show_default=True, metavar="POINTER", help="Where the column is."
 )
-@click.option("--time", default="/time", show_default=True, metavar="POINTER", help="Where it has its time.")
+@click.option("--time", default="/time", show_default=True, metavar="POINTER", help="Where the time is.")
 @click.option(
     "--columns", metavar="A,B,...|FILE|found",
-    help="The columns, in one line or one a line of a file; `found`, the default for EVENTS: those of the"
-    " events, which reveals what there is.",
+    help="The columns: a list, or a file with one per line; `found`, the default for EVENTS: those in the"
+    " events, which reveals which columns exist.",
 )  # fmt: skip
 @click.option(
     "--total", type=click.Choice(["hour", "day"]), default="day", show_default=True,
-    help="What is wanted: a total per column for every hour, or every day.",
+    help="The totals that you want: per column for every hour, or every day.",
 )  # fmt: skip
 @click.option(
     "--epsilon", metavar="NUMBER", callback=_epsilon,
-    help="What a user may cost over --protect; default: as in TOPOLOGY, or 1.",
+    help="The budget of a user over --protect; default: as in TOPOLOGY, or 1.",
 )  # fmt: skip
 @click.option(
     "--delta", metavar="NUMBER", callback=_delta,

@@ -38,8 +38,8 @@ from eventveil.model.topology import Topology
 def dead(topology: str, name: str | None, records: int, samples: int, as_json: bool) -> None:
     """Show why events of TOPOLOGY did not count: the newest dead letters by reason, with samples.
 
-    Each reason comes with the setting that it is probably due to and what to do. This is raw data, and needs
-    the right to read the topics of dead letters.
+    For each reason it names the setting that is the probable cause, and the remedy. The output is raw data.
+    Needs the right to read the topics of dead letters.
 
     Exit status 0, even if there are none; 1 if they cannot be read.
     """

@@ -45,7 +45,7 @@ def _name(context: click.Context, parameter: click.Parameter, value: str) -> str
 )  # fmt: skip
 @click.option(
     "--skew", type=click.FloatRange(0, 4), default=1.0, show_default=True,
-    help="The column of rank k has a part of all events in proportion to 1/k^skew; 0: all alike.",
+    help="The share of events in the column of rank k is proportional to 1/k^skew; 0: equal shares.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Random seed.")
 @click.option(

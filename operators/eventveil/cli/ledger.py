@@ -49,15 +49,15 @@ def ledger(topology: str, witness: Path | None, barrier: bool) -> None:
 
     For local reports: one threshold, in the ledger and in the control topic.
 
-    Reads the ledger, the sinks and the control topic; a worker may run meanwhile. Reports for each stream
-    up to which timestamp: an isolated broker may show a ledger that ends early. --barrier rules that out,
-    by writing records in transactions that it aborts.
+    Reads the ledger, the sinks and the control topic; a worker may run at the same time. Prints up to which
+    timestamp each stream was read, because an isolated broker may show a ledger that ends early. --barrier
+    rules that out, by writing records in transactions that it aborts.
 
     A FILE that does not exist is created; one of another topology or cluster is refused. So is a ledger that
-    lacks what FILE has noted, because it was restored to an earlier point. Then FILE stays as it is. See
-    `eventveil run --witness`.
+    lacks a record noted in FILE, because it was restored to an earlier point. FILE is then left unchanged.
+    See `eventveil run --witness`.
 
-    Exit status 1 if anything is violated, each violation on a line of standard error: the invariant (I1 one
+    Exit status 1 if anything is violated. Each violation is a line on standard error: the invariant (I1 one
     draw, I2 charge first, I7 auditable; docs/invariants.md has them), the stream, the timestamp, the record,
     and what is wrong.
     """
@@ -180,7 +180,7 @@ def _notes(report: Report | ReadingsReport, sink: str) -> Iterator[str]:
     if report.undecided:
         yield f"{count(report.undecided, 'record')} newer than the ledger that was read: not judged yet"
     if report.foreign:
-        yield f"{count(report.foreign, 'record')} in {sink} of somebody else"
+        yield f"{count(report.foreign, 'record')} in {sink} from another application"
     if report.violations > len(report.findings):
         yield f"{report.violations - len(report.findings)} more violations of the same kinds, not listed"
 

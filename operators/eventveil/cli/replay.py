@@ -79,7 +79,9 @@ _MORE_MEMORY = (
 )
 @click.option("--ledger", metavar="FILE", help="Also write what each timestamp spent.")
 @click.option(
-    "--show-drops", is_flag=True, help="Print how many events counted, and how many not and why: raw data."
+    "--show-drops",
+    is_flag=True,
+    help="Print how many events counted, and how many did not and why: raw data.",
 )
 @memory_limit
 @click.option(

@@ -112,7 +112,7 @@ def _member_name(value: str | None) -> str | None:
     default=_METRICS,
     show_default=True,
     help="Where to serve /metrics, /health/live and /health/ready; port 0 takes a free one. If the "
-    "default port is taken, the next free one is used, and the log says which; one that is named must be "
+    "default port is taken, the next free one is used, and the log says which; a port that you set must be "
     "free.",
 )
 @click.option(
@@ -136,7 +136,8 @@ def _member_name(value: str | None) -> str | None:
     "--witness",
     type=witness_file,
     metavar="FILE",
-    help="Release nothing of a stream if its ledger lacks what `eventveil ledger --witness FILE` has noted.",
+    help="Release nothing of a stream if its ledger lacks a record that `eventveil ledger --witness FILE` has"
+    " noted.",
 )
 @click.option(
     "--member",
@@ -290,7 +291,7 @@ def configure_logging(level: str, number: int | None = None) -> None:
     name = "%(name)s" if number is None else f"%(name)s[{number}]"
     line = f"%(asctime)s %(levelname)s {name}: %(message)s"
     handler = logging.StreamHandler(sys.stderr)
-    # First, for the other one may put the arguments into the text.
+    # First, because the other one may put the arguments into the text.
     handler.addFilter(HiddenOffsets())
     handler.addFilter(Repeats())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], format=line)
@@ -312,7 +313,7 @@ def run_worker(
     _raise_file_limit()
     allocator.settle()
     try:
-        # First of all: who asks for the health of a worker that waits for its brokers gets an answer.
+        # First of all, so that health checks are answered while the worker waits for its brokers.
         endpoint = None if listen is None else listen()
         if endpoint is not None:
             log.info("metrics and health on %s", endpoint.description)

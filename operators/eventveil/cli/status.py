@@ -26,10 +26,10 @@ from eventveil.read.status import Status, status_of
 @click.argument("topology")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(topology: str, as_json: bool) -> None:
-    """Say of each stream of TOPOLOGY what was released last, what is next, and what the window has spent.
+    """Show for each stream of TOPOLOGY what was released last, what is due next, and the window's spend.
 
-    Reads the newest releases in the sinks, which are public: no worker is asked, and no right to raw data is
-    needed. Streams of values have no timestamps: of these it gives the newest reading of each partition.
+    Reads the newest releases in the sinks, which are public. It needs neither a worker nor rights to raw
+    data. Streams of values have no timestamps: for these it shows the newest reading of each partition.
 
     Exit status 0 if all is well; 3 if the next release of a stream is overdue by more than a minute, or its
     releases show that nothing counts, or less than half of counts.expected; 1 if a sink cannot be read.

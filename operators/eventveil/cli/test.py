@@ -27,9 +27,10 @@ EXIT_USAGE = 2
 def test(topologies: tuple[str, ...], report: str | None, part: str | None, listing: bool) -> None:
     """Run the tests of topologies: page-views_test.yaml beside page-views.yaml, or all in a folder.
 
-    A test says what is appended to the source topic, and what comes of it: true counts, dead letters, which
-    timestamp is closed when, what the mechanism releases with the noise off, and what it spends. No broker is
-    needed, no budget is spent, and no release is written. Without an argument, the tests in this folder.
+    A test states what is appended to the source topic and what the result should be: true counts, dead
+    letters, when each timestamp is closed, what the mechanism releases with the noise off, and what it
+    spends. No broker is needed, no budget is spent, and no release is written. Without an
+    argument, the tests in this folder are run.
 
     Exit status 1 if a test fails, 2 if a file of tests is invalid, 78 if a topology is.
     """

@@ -21,7 +21,7 @@ _LOOK_AGAIN = (
 
 
 class WitnessUpdater:
-    """Sees the whole ledger of a topology, then holds it against the witness in a file."""
+    """Reads the whole ledger of a topology, then compares it with the witness in a file."""
 
     def __init__(self, topology: Topology, cluster: Cluster, path: Path) -> None:
         """Raises StateRefused if the file is that of another topology or cluster, or none."""

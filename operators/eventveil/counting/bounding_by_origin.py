@@ -280,7 +280,7 @@ class EarliestContributions:
         while waiting.size:
             at, wanted = places[waiting], latest[waiting] + 1
             free = self._table[at] == 0
-            # Of several that meet in a free place one stays, and the others go on.
+            # Of several that claim a free place one gets it, and the others probe further.
             self._table[at[free]] = wanted[free]
             waiting = waiting[self._table[at] != wanted]
             places[waiting] = (places[waiting] + 1) % len(self._table)

@@ -149,8 +149,9 @@ class Partial:
         except (msgspec.DecodeError, UnicodeDecodeError, OverflowError):
             # No detail: it could quote exact counts.
             remedy = (
-                "Find out who else writes to this topic and revoke the right. Who may read the topic finds"
-                " the record by its value: all others are JSON objects with stream, timestamp and counts"
+                "Find out who else writes to this topic and revoke the right. Anyone with read access to the"
+                " topic can identify the record by its value: all others are JSON objects with stream,"
+                " timestamp and counts"
             )
             raise StateRefused(place, "a record is not a partial count", remedy) from None
         return cls(
@@ -230,7 +231,7 @@ class _OpenInKernel:
 
     @property
     def contributions(self) -> _OpenInKernel:
-        """Who has contributed: what ``Contributions`` says of it."""
+        """The users who have contributed: what ``Contributions`` says of them."""
         return self
 
     def __len__(self) -> int:

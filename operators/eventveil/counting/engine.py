@@ -68,13 +68,13 @@ class _OpenCounts:
         """
         sums = np.zeros(columns, np.int64)
         for column, count in self.latest.values():
-            # At once, for the sum of very many would not fit; in which order they come changes nothing.
+            # At once, because the sum of very many would not fit; their order changes nothing.
             sums[column] = min(sums[column] + count, LARGEST_COUNT)
         return sums
 
 
 class EngineCounter(StreamCounter):
-    """See ``StreamCounter``: what is bounded there is replaced here, for the engine has bounded it."""
+    """See ``StreamCounter``: what is bounded there is replaced here, because the engine has bounded it."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ _Rows = NDArray[np.int64]
 _Value = TypeVar("_Value")
 
 REASONS = tuple(Reason)
-#: By identity, for the hash of a member of an enumeration is a call.
+#: By identity, because hashing a member of an enumeration is a call.
 _CODES = {id(reason): code for code, reason in enumerate(REASONS)}
 _NONE = np.zeros(0, np.int64)
 #: A key and value that are larger than this are not copied into their dead letter.

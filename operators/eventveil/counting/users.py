@@ -37,7 +37,7 @@ _REBUILT_AT_ONCE = 1 << 16
 class Users:
     """The users that one source partition has met, those included that do not belong to it.
 
-    Who is in no open timestamp is forgotten now and then, unless it was met since the last time: many users
+    Users in no open timestamp are forgotten now and then, unless they were met since the last time: many
     come again in the next timestamp.
     """
 
@@ -110,7 +110,7 @@ class Users:
         return len(self) > _FREE and (len(self) > 2 * self._kept or self._asked > 4 * len(self))
 
     def forget(self, needed: Iterable[NDArray[np.int64]]) -> NDArray[np.int64] | None:
-        """Forget who is neither ``needed`` nor was met lately; the new numbers, at the old ones.
+        """Forget users neither ``needed`` nor met lately; the new numbers, at the old ones.
 
         None, and nobody is forgotten, if that would be less than a quarter.
         """
@@ -202,7 +202,7 @@ def _grown(flags: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
 
 
 class Contributions:
-    """Who has contributed to one timestamp so far, in one source partition, and how often."""
+    """The users who have contributed to one timestamp so far, in one source partition, and how often."""
 
     def __init__(self, bound: int) -> None:
         #: In the compiled kernel, or in arrays, which are laid out alike.
@@ -296,7 +296,7 @@ class PlainContributions:
         while waiting.size:
             at, wanted = places[waiting], keys[waiting]
             free = self._table[at] == 0
-            # Of several that meet in a free place one stays, and the others go on with whom they do not fit.
+            # Of several that claim a free place one gets it; the other keys move on, as at a taken place.
             self._table[at[free]] = wanted[free]
             arrived = self._table[at] == wanted
             fresh[waiting[free & arrived]] = True

@@ -475,7 +475,7 @@ def _found(
     fields = map(pick, map(loads, values))
     while True:
         try:
-            # At an error what came before it is kept, and the iterator goes on behind it.
+            # After an error, what came before it is kept, and the iterator continues after it.
             found.extend(chain.from_iterable(fields))
         except (JSONDecodeError, LookupError, TypeError) as error:
             failed = broken if isinstance(error, JSONDecodeError) else others
@@ -499,7 +499,7 @@ class Sieve:
     """Finds which values certainly pass conditions on their fields, and which certainly do not.
 
     It is sure of a condition where the field is a string: what else may be there, or missing, is left to the
-    rule (``eventveil.decoding.places.Filter``). Conditions are read one by one, for a value that lacks the
+    rule (``eventveil.decoding.places.Filter``). Conditions are read one by one, as a value that lacks the
     field of one may fail another.
     """
 

@@ -177,7 +177,7 @@ class ValueDecoder:
         self._find = compile_field(stream.source.value)
 
     def decode(self, record: bytes | None, schemas: Schemas = NO_SCHEMAS) -> tuple[int, Reason | None]:
-        """The value in steps of the grid; 0 with the reason if it cannot be read, for its place stays."""
+        """The value in steps of the grid; 0 with the reason if it cannot be read, because its place stays."""
         document = parse(record, self._source.max_bytes, self._source.format, schemas)
         if isinstance(document, Rejection):
             return 0, document.reason

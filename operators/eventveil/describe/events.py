@@ -1,4 +1,4 @@
-"""Who one user is, and which events count, in plain words."""
+"""What one user is, and which events count, in plain words."""
 
 from __future__ import annotations
 

@@ -341,7 +341,7 @@ def _discovery(stream: Stream) -> Iterator[str]:
         yield (
             f"After {count(how.forget, 'block')} in a row in which its releases add up to less than their"
             " errors do, a column is forgotten: its events are in that column again, and it may be found"
-            " anew. This costs nothing, for it is decided by what is released."
+            " anew. This costs nothing, because it depends on releases alone."
         )
     large = ""
     if how.delta > SMALL_DELTA:

@@ -1,12 +1,12 @@
 """What the streams of a topology cost together, over any span of time.
 
 **Sum over streams.** w-event privacy bounds what any ``window`` consecutive timestamps of one stream cost by
-epsilon. Over a span of time S, timestamps of length I: an interval of length S meets at most
-n = ceil(S / I) + 1 of them, for it may begin and end inside one. Those n consecutive timestamps are covered
-by ceil(n / w) windows, which cost epsilon each, and independent streams over the same people add up
+epsilon. Over a span of time S, timestamps of length I: an interval of length S overlaps at most
+n = ceil(S / I) + 1 of them, because it may begin and end inside one. Those n consecutive timestamps are
+covered by ceil(n / w) windows, which cost epsilon each, and independent streams over the same people add up
 (sequential composition). So a span costs at most the sum of ceil(n / w) epsilon. At event level each of the
 timestamps costs epsilon, n epsilon together. At user level a horizon costs epsilon, and if it renews, n
-consecutive timestamps meet at most 1 + ceil((n - 1) / T) horizons of T timestamps.
+consecutive timestamps overlap at most 1 + ceil((n - 1) / T) horizons of T timestamps.
 
 **Gaussian noise.** A stream of mu squared m costs n m over n windows: its ledger lets each spend no more, and
 what neighbours differ by in all of them adds up as in one (``eventveil.privacy.gaussian``, the theorem). Of
@@ -84,7 +84,7 @@ def together(pure: Iterable[Fraction], normal: Sequence[Normal]) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one stream costs over a span: it meets ``timestamps``, covered by ``windows`` windows.
+    """What one stream costs over a span: it overlaps ``timestamps``, covered by ``windows`` windows.
 
     Each window, timestamp (event level) or horizon (user level) costs epsilon once. ``steps`` lie between two
     histories of a user who did different things. ``normal``: with Gaussian noise, of which epsilon follows.
@@ -170,7 +170,7 @@ class Unbounded:
 
 
 def timestamps_met(span: int, interval: int) -> int:
-    """The largest number of timestamps of length ``interval`` that an interval of length ``span`` meets.
+    """The largest number of timestamps of length ``interval`` that an interval of length ``span`` overlaps.
 
     Both in milliseconds, at least 1; the interval may begin anywhere, also between two milliseconds.
     """
@@ -178,7 +178,7 @@ def timestamps_met(span: int, interval: int) -> int:
 
 
 def periods(level: Level, timestamps: int, window: int, *, renews: bool = False) -> int:
-    """How many windows or horizons of ``window`` timestamps this many consecutive timestamps can meet."""
+    """How many windows or horizons of ``window`` timestamps this many consecutive timestamps can overlap."""
     if level == "w-event":
         return -(-timestamps // window)
     if level in ("event", "local"):

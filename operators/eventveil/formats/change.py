@@ -1,8 +1,8 @@
 """The public record of a change in the life of a stream: what the ledger says between two of its entries.
 
-A *migration* changes the terms under which a stream goes on. A *reset* lets it run again from an earlier
+A *migration* changes the terms under which a stream continues. A *reset* runs it again from an earlier
 timestamp: a new generation, whose epsilon adds to that of the one before. The record names the fields that
-changed, so that the ledger alone tells under which terms each release was made.
+changed, so that the ledger alone shows under which terms each release was made.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Change:
 
     @property
     def restarts(self) -> bool:
-        """Whether counts or budget go on under other rules: neither the sink nor other inputs change them."""
+        """Whether counts or budget follow other rules from then on; new sinks or inputs change neither."""
         return self.kind == "reset" or not all(name.startswith(SAME_INSTANCE) for name in self.fields)
 
     @property

@@ -175,7 +175,7 @@ def _minimum(stream: Stream) -> dict[str, Any]:
 def clipped(release: Release, minimum: int | None) -> Release:
     """The release with no count below ``minimum``, and the errors of that; itself if that is None.
 
-    Post-processing, of a window's history too; the mechanism goes on with what it drew. ``groups`` stay as
+    Post-processing, of a window's history too; the mechanism continues with what it drew. ``groups`` stay as
     they are: their totals are sums, which clipping would bias.
 
     A count that is cut off is nearer to a true count that is no less than ``minimum``. For Laplace noise Z of
@@ -265,7 +265,7 @@ _FILES: dict[str, str] = {"json-schema": "release-1.schema.json", "avro-1": "rel
 _LABEL = re.compile(r"([a-z0-9-]+) ([0-9]{1,10}) ")
 #: A state needs no more for a decided release beside its JSON: a code, an id, two spaces.
 LABEL_BYTES = 32
-MISSING = "what writes and reads by schemas is not installed ({}): pip install 'eventveil[registry]'"
+MISSING = "the packages for schemas are not installed ({}): pip install 'eventveil[registry]'"
 
 
 def schema_text(form: SinkFormat) -> str:

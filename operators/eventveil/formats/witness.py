@@ -1,8 +1,8 @@
 """The witness: what the ledger of a topology was seen to end with, kept outside Kafka.
 
-State, ledger and sink that are put back together to an earlier point, by a snapshot of the brokers' disks,
-agree with each other: nothing in Kafka tells that more was published once, and it would be drawn again. A
-witness remembers the newest record of every stream: in the ledger, or for values, whose charges cover many
+State, ledger and sink that are restored together to an earlier point, by a snapshot of the brokers' disks,
+agree with each other: nothing in Kafka shows that more was published once, and it would be drawn again. A
+witness records the newest record of every stream: in the ledger, or for values, whose charges cover many
 readings, in the sink. Both only grow, so one that lacks what was seen in it is not the whole one; of a sink
 retention may remove the beginning. Pure; ``eventveil.audit.witness_file`` keeps it in a file.
 """
@@ -135,7 +135,7 @@ class Witness:
             if fields["version"] != VERSION:
                 raise ValueError(f"it has version {fields['version']!r}, this program reads {VERSION}")
             if type(fields["seen"]) is not list:
-                raise ValueError("its sightings are no array")
+                raise ValueError("its sightings are not an array")
             sightings = [Sighting(**one) for one in fields["seen"]]
             texts, written = (fields["topology"], fields["cluster"]), fields["epoch_ms"]
         except (KeyError, TypeError, ValueError) as error:
@@ -180,7 +180,7 @@ class Sightings:
     def begins(self, place: TopicPartition, offset: int) -> None:
         """Take note where a partition, of a topic and with a number, begins.
 
-        What was seen before that is gone because the log went on, which one that was put back has not.
+        What was seen before that is gone because the log advanced, which a restored one has not.
         """
         for one in self._before.values():
             if one.place == place and one.offset < offset:
@@ -233,6 +233,6 @@ def _unreadable(place: str, detail: str) -> StateRefused:
     return StateRefused(
         place,
         f"it cannot be read as a witness: {detail}",
-        "Put a copy of it back. A new file, which `eventveil ledger --witness` begins, knows nothing of what "
-        "was released before",
+        "Restore a copy of it. A new file, as `eventveil ledger --witness` creates it, has no record of "
+        "earlier releases",
     )

@@ -1,16 +1,17 @@
 """The barrier: what a broker must show before anything is concluded from its answer.
 
-A broker that is cut off from the controller and from the other brokers goes on answering clients, as leader
-of its old epoch. What it shows was true once; nothing tells the client that it is old. A writer that has been
-fenced in therefore writes a *nonce* into each partition that it is going to read. The broker acknowledges a
-write of a transaction when every replica in sync has it, and at least ``min.insync.replicas``: brokers that
-follow a newer epoch copy nothing from the leader of an older one, so only the true leader can acknowledge.
+A broker that is cut off from the controller and from the other brokers keeps answering clients, as leader
+of its old epoch. What it shows was true once; the client cannot see that it is out of date. A writer that has
+fenced the former one therefore writes a *nonce* into each partition that it is going to read. The broker
+acknowledges a write of a transaction when every in-sync replica has it, and at least
+``min.insync.replicas``: brokers that follow a newer epoch copy nothing from the leader of an older one, so
+only the true leader can acknowledge.
 No consumer is shown what lies behind the high watermark, and that of a leader that was deposed never moves
 again. So a broker that shows the nonce, or the log beyond it, shows everything that lies before it
 (docs/architecture.md).
 
 Nonces of partitions that others read are written in a transaction that is then aborted: a read_committed
-reader never meets them, and one that reads uncommitted knows them by their key and passes over them.
+reader never sees them, and one that reads uncommitted recognizes them by their key and skips them.
 """
 
 from __future__ import annotations

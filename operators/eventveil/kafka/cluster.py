@@ -73,7 +73,7 @@ class Topic:
 
 
 class Shared(Generic[T]):
-    """A question of many threads: one is under way at a time, and who comes meanwhile shares the next one.
+    """A question of many threads: one is under way at a time; threads that ask meanwhile share the next.
 
     So an answer is always to a question that was put after the request.
     """

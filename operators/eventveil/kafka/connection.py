@@ -36,7 +36,7 @@ _CONNECT_SECONDS = 10.0
 _BUFFER_BYTES = 65_536
 #: After which a connection is made anew: sooner than brokers and firewalls drop those that are idle.
 _LIFE_SECONDS = 240.0
-#: Of the time after which a broker wants to see the credentials again.
+#: Of the time after which a broker requires authentication again.
 _SHARE_OF_SESSION = 0.8
 #: What it looks like when a connection does not come about, and when one ends.
 _BROKEN = (OSError, EOFError, ClientError, ValueError, struct.error)

@@ -115,12 +115,17 @@ def _told(place: str, error: Unreached | Unanswered, security: Security) -> NotR
             place, "nothing listens there", "Check kafka.bootstrap; is the broker up?", is_final=False
         )
     if isinstance(cause, TimeoutError):
-        what, remedy = "it does not answer in time", "Check the address and what lies between: a firewall?"
+        what, remedy = (
+            "it does not answer in time",
+            "Check the address and the network in between (a firewall?)",
+        )
         return NotReached(place, what, remedy, is_final=False)
     if isinstance(cause, (EOFError, ConnectionError)):
         what = "it closes the connection without an answer"
         wants = "a client certificate" if encrypted else "TLS (SSL, SASL_SSL)"
-        remedy = f"Does that listener want {wants}, or SASL? kafka.security.protocol is {security.protocol}"
+        remedy = (
+            f"Does that listener require {wants}, or SASL? kafka.security.protocol is {security.protocol}"
+        )
         return NotReached(place, what, remedy, is_final=False)
     return NotReached(place, f"it cannot be reached ({cause!r})", "Check kafka.bootstrap", is_final=False)
 
@@ -173,6 +178,6 @@ def _refused_by_tls(error: ssl.SSLError, security: Security) -> tuple[str, str]:
         return f"the TLS handshake fails ({told})", "Compare the versions and ciphers of both sides"
     if security.certificate is None:
         remedy = "Name its files in kafka.security.certificate and key"
-        return f"the broker wants a client certificate, and there is none ({told})", remedy
+        return f"the broker requires a client certificate, and there is none ({told})", remedy
     remedy = "Check who signed kafka.security.certificate, for whom, and how long it is valid"
     return f"the broker does not accept the client certificate ({told})", remedy

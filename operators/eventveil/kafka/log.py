@@ -44,7 +44,7 @@ from eventveil.model.topology import Kafka
 log = logging.getLogger(__name__)
 
 _CHUNK_RECORDS = 5000
-#: Messages are large objects: more of them at a time would take longer, for they would leave the cache.
+#: Messages are large objects: more of them at a time would take longer, as they would not fit the cache.
 _AT_ONCE = 500
 _SILENCE_SECONDS = 30.0
 _PAUSE_SECONDS = 0.05

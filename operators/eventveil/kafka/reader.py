@@ -171,7 +171,7 @@ class _Reading:
         wanted = [(topic, [(number, position, _FETCH_BYTES)])]
         answer = self._ask(FetchRequest(_FETCH_MS, 1, _FETCH_BYTES, self._level, wanted), "Read")
         ((_, (told,)),) = answer.topics
-        # Who names a rack is told of a replica in between.
+        # A client that names a rack is told of a replica in between.
         aborted, content = told[-3 if answer.API_VERSION >= _WITH_REPLICA else -2], told[-1]
         place, records = FetchedPartition(*self._place), MemoryRecords(content or b"")
         return PartitionRecords(place, records, aborted, position, None, None, True, self._level)

@@ -162,8 +162,8 @@ def _ssl_context(kafka: Kafka) -> ssl.SSLContext | None:
             context.set_ciphers(ciphers)
         except ssl.SSLError:
             raise EventveilError(
-                f"kafka.clients.ssl.cipher.suites {ciphers}: OpenSSL knows none of these. `openssl ciphers`"
-                " lists the names"
+                f"kafka.clients.ssl.cipher.suites {ciphers}: OpenSSL supports none of these. `openssl"
+                " ciphers` lists the names"
             ) from None
     return context
 

@@ -46,8 +46,8 @@ def _promised(stream: Stream) -> Iterator[str]:
     source, bound, per_column = stream.source, stream.counts.contributions, stream.counts.per_column
     each = "" if per_column is None else f", and of these at most {per_column} to each"
     yield (
-        "All of this holds only if the engine that counts keeps four promises (counts: trusted), of which"
-        " numbers show nothing. (1) Users are distinct, and bounded: one user adds at most"
+        "All of this holds only if the engine that counts keeps four promises (counts: trusted), which"
+        " its numbers cannot show. (1) Users are distinct, and bounded: one user adds at most"
         f" {bound} to all columns of a timestamp together{each}; for one who adds k times as much the"
         " bound is k times the epsilon. (2) What counts of one user does not depend on others: no watermark"
         " that follows the times of events decides what is late, no limit is shared. (3) There is one number"
@@ -55,16 +55,16 @@ def _promised(stream: Stream) -> Iterator[str]:
         "; a later record replaces it. (4) It does not change once the timestamp is complete."
     )
     yield (
-        "Not seen here: events, users, whether the engine keeps a promise, and what it loses. Who can"
-        " write to the topic can choose counts. What makes two events those of one user is for the engine."
+        "Not visible here: events, users, whether the engine keeps its promises, and what it loses. Anyone"
+        " who can write to the topic can choose counts. The engine decides which events are one user's."
     )
     if source.watermark is None:
         yield (
             "Complete: by the deadline, in append times of the broker. What the engine writes later does not"
-            " count, also after an outage or under load, which is everybody's."
+            " count, not even after an outage or under load, and load depends on all users."
         )
     else:
         yield (
             f"Complete: when it is due, and each partition has a record with {source.watermark} at or after"
-            " its end. Until then the release waits, however long: its time tells when the engine was done."
+            " its end. Until then the release waits, however long: its time shows when the engine was done."
         )

@@ -30,7 +30,7 @@ class PanPrivateKind(CountsKind):
 
     def which_count(self, stream: Stream) -> str:
         """See ``CountsKind``."""
-        return "every event counts, and the producer guarantees one of a user"
+        return "every event counts, and the producer guarantees one per user"
 
     def bound(self, stream: Stream) -> str:
         """See ``CountsKind``."""

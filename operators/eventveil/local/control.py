@@ -8,8 +8,8 @@ text that says what it was made for, so that one which was made for something el
     sums/1/480/120/17         output 17 of Hybrid(1, 120), for values of at most 480
 
 **Guarantee.** That of the reports (``eventveil.local.reports``): the text is a function of a report and of
-public settings. Who may write to the control topic decides what is asked for, but not the epsilon. That is
-the producer's own, and a record with another one is refused. A threshold changes what a sum is good for,
+public settings. Anyone who may write to the control topic decides what is asked for, but not the epsilon:
+that is the producer's own, and a record with another one is refused. A threshold changes how useful a sum is,
 never what a report costs.
 """
 

@@ -167,7 +167,7 @@ class Mechanism(ABC):
 
     @classmethod
     def squares(cls, periods: int, options: Mapping[str, object]) -> int:
-        """With Gaussian noise: how many times mu squared is told of somebody who is there in all of them.
+        """With Gaussian noise: how many times mu squared it costs somebody to be there in all of them.
 
         ``periods``: consecutive windows or horizons; timestamps at event level. More than their number where
         the noise of one is correlated with that of others.
@@ -215,7 +215,7 @@ class Mechanism(ABC):
         """
 
     def grow(self, levels: Sequence[float], variance: float) -> None:
-        """Go on with further columns behind the others, between two steps; what was spent stays as it is.
+        """Continue with further columns behind the others, between two steps; what was spent stays as it is.
 
         ``levels`` are what they are expected to count at a timestamp, at least 0, with an error of this
         ``variance``: functions of what is public. Raises ValueError unless the kind ``grows``.
@@ -223,7 +223,7 @@ class Mechanism(ABC):
         raise ValueError(f"{self.kind} takes no further columns")
 
     def shrink(self, kept: Chosen) -> None:
-        """Go on with some of the columns, between two steps; what was spent stays as it is.
+        """Continue with some of the columns, between two steps; what was spent stays as it is.
 
         ``kept``: booleans of shape (columns,), the first of which is true; a function of what is public.
         Raises ValueError unless the kind ``grows``.

@@ -5,19 +5,19 @@
 
 **Proof.** Time is cut into disjoint blocks of ``window`` timestamps. A block has at most M samples (option
 ``max_samples``), each publishing all columns with u = floor(N / 2 / M) of N units, so a block spends at most
-N / 2. Any ``window`` consecutive timestamps meet at most two blocks, hence spend at most N (Theorem 3 of
+N / 2. Any ``window`` consecutive timestamps overlap at most two blocks, hence spend at most N (Theorem 3 of
 Kellaris et al., PVLDB 2014, which compares with this mechanism in Section 5 without a proof of it). When to
 sample, and what the filter makes of a sample, are functions of public constants and of earlier noisy samples
 alone: post-processing, also where it is computed in floating point.
 
 Changed: the source, L. Fan and L. Xiong, "Real-time aggregate monitoring with differential privacy" (CIKM
 2012), has one series. With several columns, each with a schedule of its own, a user who moves between columns
-meets up to d M samples in a block and is not protected. Here one schedule serves all columns, and its
+is in up to d M samples in a block and is not protected. Here one schedule serves all columns, and its
 feedback error is the mean over columns. The filter's noise variance is that of the discrete Laplace noise;
 relative errors are taken over at least the noise scale, not over counts that are far below it. With the
 option ``periods``, the lengths of a day and a week, an interval is at least the M-th part of a block, and
-longer, by half at most, where it would not meet them at all phases. Otherwise a block of a day whose counts
-move would use up its samples by night, day after day.
+longer, by half at most, where it would not fall on all of their phases. Otherwise a block of a day whose
+counts move would use up its samples by night, day after day.
 
 *Error of a release.* The noise in an estimate has a variance U that is known: (1 - g)^2 U + g^2 R after a
 correction with gain g by a sample with noise of variance R. What counts are off beyond that, M, is learned

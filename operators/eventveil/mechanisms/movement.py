@@ -6,7 +6,7 @@ A function of what was published and of public constants alone: free post-proces
 that) and by D(g), how far counts move in the g timestamps since. A publication y of variance R that follows a
 release x of variance U after g timestamps tells of it: (y - x)^2 - R - U is D(g), in the mean. D is learned
 for every column, with less weight where there is more noise, and is shrunk to what all columns have in common
-at its level, the more the noise exceeds it, for publications are few and mostly noise.
+at its level, the more the noise exceeds it, because publications are few and mostly noise.
 
 *Return.* Where counts scatter around a level l with variance s = M / 2, those that follow a release of x are
 expected at s + E[(c - l)^2 | x] from the count that it was drawn from: further if x was far out. With b = s /

@@ -141,7 +141,7 @@ class NestedNoise:
         return [[encoded(rest), encoded(waiting)] for rest, waiting in self._open]
 
     def restored(self, state: object, used: int) -> NestedNoise:
-        """One that goes on from ``snapshot()`` after ``used`` timestamps. ValueError if that cannot be."""
+        """One that continues from ``snapshot()`` after ``used`` timestamps. ValueError if that cannot be."""
         if not isinstance(state, list) or len(state) != len(self._fanouts):
             raise ValueError(f"noise should be of {len(self._fanouts)} levels")
         found = NestedNoise(self._lengths, self._columns)

@@ -29,8 +29,8 @@ round(number + sigma Z). So all looks together are post-processing of what the t
 seen. They cost S times the sum of (g^ / sigma)^2, g^ = 2^16 at s itself. ``planned`` adds that up for each
 s in whole numbers, from the rounded weights and from the sigmas that are drawn with, and makes the largest of
 these sums mu^2. R_l, rounding and clamping are functions of what was seen: they cannot break this, not even
-where an integer of 64 bits would overflow, for the sum y - sum g_l R_l is then taken modulo 2^64. The ledger
-is charged all units for s before the first look at it.
+where an integer of 64 bits would overflow, because the sum y - sum g_l R_l is then taken modulo 2^64. The
+ledger is charged all units for s before the first look at it.
 
 Noise that would be cut off at 2^62 is 2^16 standard deviations away, and as likely as e^(-2^31). The law of
 the noise, and so what readers are told of its size, holds up to 2^-16 and the rounding of releases; the proof
@@ -138,7 +138,7 @@ def _costs(lengths: tuple[int, ...], weights: list[list[int]], inverses: list[in
 
 
 def squares(lengths: tuple[int, ...], timestamps: int) -> int:
-    """How many times mu squared is told of somebody who is there at this many consecutive timestamps."""
+    """How many times mu squared it costs somebody to be there at this many consecutive timestamps."""
     return timestamps * min(timestamps, lengths[-1])
 
 
@@ -177,7 +177,7 @@ class NestedGaussian:
         return [encoded(one) for one in self._sums]
 
     def restored(self, state: object, used: int) -> NestedGaussian:
-        """One that goes on from ``snapshot()`` after ``used`` timestamps. ValueError if that cannot be."""
+        """One that continues from ``snapshot()`` after ``used`` timestamps. ValueError if that cannot be."""
         if not isinstance(state, list) or len(state) != len(self._sums):
             raise ValueError(f"noise should be of {len(self._sums)} levels")
         found = NestedGaussian(self._lengths, self._columns)

@@ -58,7 +58,7 @@ CUTS = np.arange(0, 6.25, 0.25)
 FALSE_ALARMS = 0.1
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 40, 60, 120)
 """Intervals between publications are the window over one of these, rounded down, and at least 1; longer by
-half at most where that meets the phases of a day and a week (option ``periods``)."""
+half at most where that falls on the phases of a day and a week (option ``periods``)."""
 FIRST_PARTS = 4
 _UNKNOWN = 1e30  # the variance before the first publication
 

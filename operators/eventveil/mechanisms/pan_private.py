@@ -46,7 +46,7 @@ Changed: a second noise for the release; with one, as printed, the release minus
 exactly what arrived in between. One look in a timestamp: two would differ by exactly what arrived between
 them. The dissimilarity cannot be kept without raw counts: it is taken from the noisy counters, less the
 expected magnitude of their noise, and gets the test's noise like any other. Counters are in one place, not in
-every partition of the source, for partial counts would stay in a topic, for every timestamp of a window.
+every partition of the source: partial counts would stay in a topic, for every timestamp of a window.
 Seed noise beyond +-2^62 arrives as +-2^62 and is then no noise; offers are kept so large that its scale is at
 most 2^40, and this has a probability below e^-4,000,000 per counter.
 """
@@ -198,13 +198,13 @@ class PanPrivate(DissimilarityMechanism):
         }
         return (
             *super().notes,
-            f"Pan-private ({self._kind_of_look}): the epsilon covers also what is to be seen in the worker's"
+            f"Pan-private ({self._kind_of_look}): the epsilon also covers what can be seen in the worker's"
             f" counters, its changelog and the ledger, in {looks[self._kind_of_look]}; there it protects the"
             " columns in which a user's events count, not that they happened, nor when.",
             "A fresh count has twice the variance of the noise named above. Events are read one timestamp at"
             " a time, and some of them are discarded.",
             "Not protected: the raw topic, dead letters, records that are being read, memory that was freed."
-            " The producer has to guarantee one event per user and timestamp: nobody else does.",
+            " The producer has to guarantee one event per user and timestamp: nothing else does.",
         )
 
     def _configure(self, options: Mapping[str, Option]) -> None:

@@ -3,7 +3,7 @@
 Which timestamps epsilon covers together is what a level says: ``w_event``, ``event_level``, ``horizon``.
 
 **Guarantee.** A publication that is charged u of the N units of epsilon is (u epsilon / N)-differentially
-private for its timestamp, given all earlier outputs; a repetition tells nothing. *Neighbours*: two streams
+private for its timestamp, given all earlier outputs; a repetition reveals nothing. *Neighbours*: two streams
 that differ in one user's events; at each timestamp where they do, all of the user's events are present in one
 stream and none in the other. *Assumptions*: one user changes the counts of a timestamp by at most
 ``sensitivity`` in L1; columns, timestamps and settings are public; the noise is discrete Laplace, independent
@@ -15,7 +15,7 @@ of everything else, and nobody else knows it.
   most e^(|s|/b), and the shifts of all columns sum to k, so the ratio is at most e^(k/b) = e^(u epsilon/N).
   A user may be in another column at each timestamp, so every publication is charged in full, for every
   column together.
-* *Repetition* tells nothing, beyond the decision that led to it; whatever that drew from the counts was
+* *Repetition* reveals nothing beyond the decision that led to it; whatever that drew from the counts was
   charged as a test, and its privacy is for the kind to show.
 
 * With ``noise: gaussian``, which few kinds take, ``eventveil.mechanisms.gaussian`` says what holds instead.

@@ -7,8 +7,8 @@
 and so on spend N of N units, discrete Laplace noise of scale sensitivity / epsilon, the others nothing; any
 window of ``window`` timestamps holds exactly one of the former. Changed: the noise is discrete, the
 sensitivity may exceed 1; and with the option ``periods``, the lengths of a day and a week, the interval may
-be longer than the window, by half at most, so that it meets them at all phases
-(``eventveil.mechanisms.forecasting.pace``). Otherwise a window of a day would release midnight, for good. A
+be longer than the window, by half at most, so that publications fall on all of their phases
+(``eventveil.mechanisms.forecasting.pace``). Otherwise a window of a day would release midnight only. A
 window then holds at most one publication.
 """
 
@@ -66,8 +66,8 @@ class Sample(WEventMechanism):
         if self._interval == self._window:
             return ()
         return (
-            f"Publishes every {self._interval} timestamps instead of {self._window}, so as not to meet the"
-            " same time of the day or week for good (option periods).",
+            f"Publishes every {self._interval} timestamps instead of {self._window}, so as not to publish"
+            " at the same time of the day or week each time (option periods).",
         )
 
     def _extra_state(self) -> dict[str, Any]:

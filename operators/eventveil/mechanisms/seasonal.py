@@ -14,12 +14,12 @@ There is no test, so nothing is spent on one.
 **Source.** Our own, after ``eventveil.mechanisms.paced``, FAST (Fan and Xiong, CIKM 2012) and Sample
 (Kellaris et al., PVLDB 2014). Changed from Paced: counts may have seasons, of their own and
 shared, as harmonics with a prior; models are mixed by their likelihood, with forgetting, instead of choosing
-one; scatter is learned for every column; a column is judged empty against noise alone; publications meet all
-phases of a period.
+one; scatter is learned for every column; a column is judged empty against noise alone; publications fall on
+all phases of a period.
 
 **Algorithm.** ``eventveil.mechanisms.forecasting`` has the models, one idea a module. At a publication the
 release is the forecast's estimate of the counts, at the timestamps that follow what it expects of each, so
-that a season goes on: never negative, 0 for columns that do not rise above the noise, or what they have in
+that a season continues: never negative, 0 for columns that do not rise above the noise, or what they have in
 common (``hidden``), and rounded such that sums stay right (``rounding``).
 
 *Pace.* ``eventveil.mechanisms.forecasting.pace`` has the intervals, and the expected error by which one is
@@ -147,7 +147,7 @@ class Seasonal(WEventMechanism):
             self._calibration.learn((noisy - shown)[above], said[above], noise)
 
     def grow(self, levels: Sequence[float], variance: float) -> None:
-        """See ``Mechanism.grow``: they go on as if they had been at these levels so far."""
+        """See ``Mechanism.grow``: they continue as if they had been at these levels so far."""
         super().grow(levels, variance)
         self._forecast = self._forecast.grown(np.array(levels, np.float64), variance, self._window)
         self._calibration = Calibration.restored(self._calibration.snapshot(), self._columns)

@@ -14,7 +14,7 @@ noise scale). A sampled count within the standard deviation of the noise from it
 interval to the next sample, another one halves it, from 1 to less than twice the average that is left to the
 remaining samples. Once there are none, predictions follow the same line to the end of the horizon. With the
 option ``periods``, the lengths of a day and a week, the next sample is later, by half the interval or so,
-where the interval would not meet them at all phases: what is sampled at noon for good looks calm, and the
+where the interval would not fall on all of their phases: what is always sampled at noon looks calm, and the
 line through it has no night. It is not where the horizon would end first.
 
 Changed: discrete noise, sensitivity k instead of 1, and what decides. As printed by Zhang and Meng (2016,

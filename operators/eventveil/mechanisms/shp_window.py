@@ -7,7 +7,7 @@
 + 1 end a full window. Each spends N / (T - span + 1) of N units on the ``span`` counts of its window, which a
 user changes by span k in L1: discrete Laplace noise of scale span k (T - span + 1) / epsilon on each. The
 spends sum to N. A timestamp that ends no full window publishes nothing. Changed: the noise is discrete, the
-sensitivity may exceed 1; a new horizon begins with an empty window, for the counts of the old one have had
+sensitivity may exceed 1; a new horizon begins with an empty window, since the counts of the old one have had
 their budget. It is never better than SHP2 (``shp_point``) and there for comparison (Theorem 4 there).
 
 **State.** The counts of the window are raw: part ``counts`` of a snapshot is as private as the events. Once

@@ -86,7 +86,7 @@ class Topl(Mechanism):
     def can_spend(
         cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
     ) -> bool:
-        """See ``Mechanism.can_spend``: always all of it, for that is what the reports have cost."""
+        """See ``Mechanism.can_spend``: always all of it, because that is what the reports have cost."""
         return spend == Spend(0, units)
 
     @property

@@ -11,7 +11,7 @@ blocks has discrete Laplace draws of scale h k / epsilon, k being the sensitivit
 column. Releases of a block add up to its true total and a noise of the level, however long it is. That is the
 tree mechanism of Dwork, Naor, Pitassi, Rothblum (STOC 2010) and Chan, Shi, Song (TISSEC 2011) with a fan-out
 for each level, read as a factorization of the counts that are released (Denisov et al., NeurIPS 2022), with
-the estimate of least squares (Hay et al., PVLDB 2010) for the factor that meets the reader. Changed: discrete
+the estimate of least squares (Hay et al., PVLDB 2010) for the factor on the reader's side. Changed: discrete
 noise, integers throughout, any sensitivity, no root and so no horizon.
 
 **Proof.** Let one user's events differ at timestamp s, so that counts differ by d(j) in column j, with
@@ -134,7 +134,7 @@ class Totals(PublishingMechanism):
         return replace(super()._release(fresh=fresh), nesting=nesting)
 
     def _variance_now(self) -> Floats:
-        """The same for all timestamps, for each has one block of each level."""
+        """The same for all timestamps, since each has one block of each level."""
         one = np.zeros(self._lengths[-1])
         one[0] = 1.0
         return np.array([powers(one, fanouts_of(self._lengths)).variance(self._of_draw)])

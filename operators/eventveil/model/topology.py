@@ -190,7 +190,7 @@ class Source:
     ``watermark`` is where some of them say what is complete (``eventveil.counting.engine``).
 
     ``own_time``: the time of events is, or may be, the timestamp that their records carry. That is what
-    ``$time`` means where boundaries decide who is late; elsewhere it is the append time.
+    ``$time`` means where boundaries decide what is late; elsewhere it is the append time.
     """
 
     topic: str
@@ -260,7 +260,7 @@ class Source:
 
     @property
     def has_boundaries(self) -> bool:
-        """Whether boundaries of ``topic`` say who is late. Re-keyed events bring along what says it."""
+        """Whether boundaries of ``topic`` decide what is late. Re-keyed events carry what decides it."""
         return self.append_time == "boundary" and self.raw is None
 
     @property

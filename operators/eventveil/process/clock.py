@@ -25,7 +25,7 @@ def wall_clock() -> int:
 
 
 def monotonic_clock() -> int:
-    """Milliseconds since some moment; it is never put back, and goes on while the machine sleeps."""
+    """Milliseconds since some moment; it is never set back, and advances while the machine sleeps."""
     return time.clock_gettime_ns(_STEADY) // 1_000_000
 
 
@@ -60,7 +60,7 @@ class PartitionClock:
     def now(self) -> int:
         """Epoch milliseconds."""
         with self._reading:
-            # In this order, for a pause in between must not make the lead smaller.
+            # In this order, because a pause in between must not make the lead smaller.
             monotonic = self._clock.monotonic()
             now = self._clock.wall()
             lead = now - monotonic
@@ -84,7 +84,7 @@ class ClockAhead(EventveilError):
 
     def __init__(self, owner: str, skew: int, least: int | None, most: int | None) -> None:
         if least is None or most is None:
-            found = "its changelog does not tell append times; `eventveil topics` says how to correct it"
+            found = "its changelog has no append times; `eventveil topics` says how to correct it"
         elif least > skew:
             found = (
                 f"it is at least {least} ms ahead of the broker's, clock_skew is {skew} ms, and timestamps"
@@ -92,7 +92,7 @@ class ClockAhead(EventveilError):
             )
         else:
             found = (
-                f"the broker takes too long to tell whether it is within clock_skew, {skew} ms: it may be"
+                f"the broker takes too long to answer whether it is within clock_skew, {skew} ms: it may be"
                 f" {most} ms ahead. Wait, or declare a larger clock_skew"
             )
         super().__init__(f"{owner}: nothing is decided by the clock of this machine: {found}")

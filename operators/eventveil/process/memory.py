@@ -107,7 +107,7 @@ def resident() -> int:
 
 @cache
 def _statm(pid: int) -> int:
-    """A descriptor that stays open: who asks twenty times a second would spend most of it on opening."""
+    """A descriptor that stays open: at twenty readings a second, opening it would cost most of the time."""
     return os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
 
 

@@ -48,7 +48,7 @@ class Repeats(logging.Filter):
 
 
 class HiddenOffsets(logging.Filter):
-    """Hides the offsets that aiokafka would write, for differences between two are exact counts of events."""
+    """Hides the offsets that aiokafka would write: differences between two are exact counts of events."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Always: what is written is another thing."""

@@ -62,7 +62,7 @@ def spans(times: NDArray[np.int64], interval: int, every: str | None, zone: str 
 def _length(every: str) -> int:
     match = _LENGTH.fullmatch(every)
     if match is None:
-        raise ReadingError("every", f"{every!r} is no length of time", f"Say 1h, 6h, 1d, 1w, or {ALL}")
+        raise ReadingError("every", f"{every!r} is not a length of time", f"Say 1h, 6h, 1d, 1w, or {ALL}")
     length = int(match[1]) * _MILLISECONDS[match[2]]
     if length > DAY and length % DAY:
         raise ReadingError("every", f"{every} is longer than a day, but not whole days", "Say 1d, 2d, 1w")
@@ -75,7 +75,7 @@ def _zone(name: str | None) -> tzinfo:
     except (KeyError, ValueError, OSError):
         raise ReadingError(
             "zone",
-            f"{name!r} is no time zone that this machine knows",
+            f"{name!r} is not a time zone that this machine has",
             "Write Europe/Berlin, or UTC; package tzdata has all of them",
         ) from None
 

@@ -21,8 +21,8 @@ sign. A column that is released as 0 errs by its true count, always in the same 
 Poisson numbers with the mean square e^2 has m^2 + m = e^2: the scatter m is new, and all of the rest lasts.
 
 *Columns.* Noise is independent between them, or cancels in blocks of them (``rollups``), exactly; what counts
-have moved by and estimates have ``columns`` as correlation, for what moves one moves others. Of kinds that
-release count + noise, how much a group moves together is learned from its fresh releases (``together``).
+have moved by and estimates have ``columns`` as correlation, because what moves one moves others. Of kinds
+that release count + noise, how much a group moves together is learned from its fresh releases (``together``).
 
 *Kinds whose noise cancels in blocks of timestamps* (totals). The variance of the noise of a sum follows from
 the blocks, exactly (``eventveil.read.nesting``); there is nothing else.

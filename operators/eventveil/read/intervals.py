@@ -24,6 +24,6 @@ def quantile(level: float, kurtosis: NDArray[np.float64]) -> NDArray[np.float64]
     ``level``: how often the interval is to cover. Raises ReadingError unless it lies between 0 and 1.
     """
     if not 0 < level < 1:
-        raise ReadingError("level", f"{level} is no share between 0 and 1", "Write 0.95 for 95 %")
+        raise ReadingError("level", f"{level} is not a share between 0 and 1", "Write 0.95 for 95 %")
     normal, laplace = NormalDist().inv_cdf((1 + level) / 2), -log(1 - level) / sqrt(2)
     return normal + (laplace - normal) * np.clip(kurtosis, 0, LAPLACE) / LAPLACE

@@ -82,7 +82,7 @@ class Status:
     ``spent`` and ``epsilon`` are of the window that ends at the last release, with what every window pays for
     columns that are found. With Gaussian noise ``spent`` is the epsilon that the mu squared of the window has
     at ``delta``; else that is of finding columns. ``releases`` is how many the ``state`` is about;
-    ``expected`` is the setting that it was held against. ``changed``: the first timestamp under other terms
+    ``expected`` is the setting that it was compared with. ``changed``: the first timestamp under other terms
     than before, where windows reach back beyond it: ``spent`` counts from there on, and what was spent before
     may leave less than epsilon less ``spent``. ``foreign``: the last release has other terms than the file.
     """

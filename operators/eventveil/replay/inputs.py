@@ -285,7 +285,7 @@ class TopicInput(Input):
         return starts
 
     def _partitions_of_events(self, cluster: Cluster) -> int:
-        """See ``events``: who may read re-keyed events may perhaps not ask for the topic that they are of."""
+        """See ``events``: the right to read re-keyed events need not include the topic they came from."""
         try:
             found = cluster.topics({self._raw} if self._rekeyed and self._raw is not None else ())
         except KafkaException as error:

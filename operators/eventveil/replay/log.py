@@ -163,7 +163,7 @@ class MemoryLog:
     def advance(self, now: int) -> None:
         """Set the clock; every transaction that has lasted too long by then is aborted, its producer fenced.
 
-        It may be put back.
+        It may be set back.
         """
         self.now = now
         for identity in self._identities.values():

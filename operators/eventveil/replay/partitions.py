@@ -21,7 +21,7 @@ from eventveil.replay.releasing import INSTANCE
 from eventveil.replay.runner import LogRunner
 from eventveil.tasks.aggregate import Aggregation, Batch, Outputs
 
-#: Nothing of a transaction is written: a replay goes on with what it tells of.
+#: Nothing of a transaction is written: a replay uses what it contains.
 _NOWHERE = Outputs("", {}, TopicPartition("", 0))
 
 

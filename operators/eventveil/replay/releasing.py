@@ -23,7 +23,7 @@ from eventveil.tasks.discovery import split
 from eventveil.tasks.release import Drawn, PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
 
 INSTANCE = "replay"
-#: No sink has such a name, for no topic of Kafka has.
+#: No sink has such a name, because no topic of Kafka can.
 LEDGER, CHANGELOG = "replay: ledger", "replay: changelog"
 _PARTIALS = TopicPartition("replay: partials", 0)
 

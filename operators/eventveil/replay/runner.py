@@ -27,7 +27,7 @@ class LogRunner:
         self._task, self._commit, self._clock, self._end = task, commit, clock, end
 
     def begin(self) -> None:
-        """Commit what a predecessor has left, and go on."""
+        """Commit what a predecessor has left, and continue."""
         if left := self._task.left():
             self._done(left)
         self._task.begin()

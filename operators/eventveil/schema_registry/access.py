@@ -12,7 +12,7 @@ from eventveil.model.topology import Registry
 
 #: A registry that has not answered by then is away.
 _TIMEOUT_SECONDS = 10
-_MISSING = "what reads by schemas is not installed ({}): pip install 'eventveil[registry]'"
+_MISSING = "the packages for schemas are not installed ({}): pip install 'eventveil[registry]'"
 _UNREACHABLE = "Check registry.url and the network, and whether it runs"
 #: What the text of an error of TLS has in it, and what that means. The first that fits counts.
 _TLS = (
@@ -83,7 +83,7 @@ class Access:
         """What an error means that is not a verdict, with what to do about it."""
         url = self.registry.url
         if isinstance(error, NoToken):
-            return RegistryUnavailable(url, "it wants a token, and there is none", str(error))
+            return RegistryUnavailable(url, "it requires a token, and there is none", str(error))
         if isinstance(error, self._refused):
             status = error.http_status_code
             return RegistryUnavailable(url, why(error), self._remedy(status))
@@ -101,7 +101,7 @@ class Access:
         if status == 401:
             return "It requires authentication: add registry.username and password, token_url, or token"
         if status == 403:
-            return "It knows this principal but denies access: let the principal read its schemas"
+            return "It authenticated this principal but denied access: grant it read access to the schemas"
         return _UNREACHABLE
 
 

@@ -1,8 +1,8 @@
-"""The schemas that a process knows: each asked for once and kept, for what has an id never changes.
+"""The schemas that a process knows: each requested once and kept, because the schema of an id never changes.
 
 That an id is not known is not kept, or for seconds among many: it may become known. Whether a chunk may be
-judged without it is decided by ``settled``, for a registry of several servers may tell of a new schema a
-moment later on one than on another (docs/formats.md).
+judged without it is decided by ``settled``: one server of a registry may serve a new schema a
+moment later than another (docs/formats.md).
 """
 
 from __future__ import annotations

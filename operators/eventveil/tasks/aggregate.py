@@ -238,7 +238,7 @@ class PartitionAggregator:
 
     def capture_boundary(self, asked_at: int, end: int) -> None:
         """The same, for boundaries only."""
-        # A clock that was put back may have let records pass that lie behind the end. What was judged
+        # A clock that was set back may have let records pass that lie behind the end. What was judged
         # without a boundary stays below it.
         boundary = max(end, self.position)
         for counter in self.counters.values():
@@ -246,7 +246,7 @@ class PartitionAggregator:
                 counter.boundaries = counter.boundaries.capture(asked_at, boundary)
 
     def _forget_future(self, now: int) -> None:
-        """A clock that has been put back since made this capture; the log may have grown."""
+        """A clock that has been set back since made this capture; the log may have grown."""
         if self._captured_at > now:
             self._captured_at, self._captured_end = 0, None
 

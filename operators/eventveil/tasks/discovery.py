@@ -60,7 +60,7 @@ class Fade:
         return stay
 
     def grow(self, columns: int) -> None:
-        """Go on with further columns, of which nothing was released."""
+        """Continue with further columns, of which nothing was released."""
         self._above, self._quiet = (np.pad(one, (0, columns)) for one in (self._above, self._quiet))
 
     @property

@@ -2,8 +2,8 @@
 
 A partition is left out of a timestamp if it was seen without a leader before the timestamp was due, and each
 time from then on until the grace was over. Nothing else is asked: not what has been read, nor which partial
-counts are there, for those depend on how much users send. All times are public: when timestamps are due, and
-when the cluster was asked and answered.
+counts are there, because those depend on how much users send. All times are public: when timestamps are due,
+and when the cluster was asked and answered.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Outages:
 def left_out(rules: Timeline, outage: Outage) -> tuple[int, int]:
     """The first and the last timestamp that go without the partition; the last is smaller if none does.
 
-    All from the first on do, as long as the outage goes on.
+    All from the first on do, for as long as the outage lasts.
     """
     return (
         timeline.last_due(rules, outage.since) + 1,

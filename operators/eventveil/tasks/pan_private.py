@@ -2,8 +2,8 @@
 
 The noise that the counters of a timestamp start with follows from the release before it. So only one
 timestamp is counted: events of later ones are passed over and read again when it is their turn. What is in
-memory is that timestamp's ``Counters``; nothing else ever holds a count, for there are no partial counts. A
-release is decided in steps, each of which is durable before the next (the proof is in
+memory is that timestamp's ``Counters``; nothing else ever holds a count, because there are no partial counts.
+A release is decided in steps, each of which is durable before the next (the proof is in
 ``eventveil.mechanisms.pan_private``):
 
     expose   this timestamp is about to be drawn for; a successor who finds that, and no release, gives it up.
@@ -119,7 +119,7 @@ class SingleCounter(StreamCounter):
         self.next, self._taken, self.counters = self.next + 1, 0, None
 
     def forget(self) -> Users:
-        """Who was met, which is raw."""
+        """The users that were met, which is raw."""
         source, partition = self.stream.source, self._state.partition
         self.users = Users(source, 1, partition)
         self._assigner = Assigner(self.stream, 1, partition, self._state.first, self.users)
@@ -406,7 +406,7 @@ class PanPrivateStream(Task):
     def may_be_announced(self, now: int) -> bool:
         """Whether somebody may be told to look at this timestamp, and half of its time is left to do so.
 
-        Once in a timestamp, for two looks differ by the truth; and not where there is nothing to be seen.
+        Once in a timestamp, because two looks differ by the truth; and not where there is nothing to be seen.
         """
         rules = self.stream.timeline
         middle = (due_of(rules, self.timestamp - 1) + deadline_of(rules, self.timestamp)) // 2
@@ -415,7 +415,7 @@ class PanPrivateStream(Task):
     def decide(self) -> Batch:
         """Release the timestamp, which must be complete, and exposed if it draws. At most once.
 
-        Raises ValueError once the partition was given up, for its counters are gone.
+        Raises ValueError once the partition was given up, because its counters are gone.
         """
         counters = self.aggregator.counter.counters
         with self._lock:

@@ -311,6 +311,7 @@ def _foreign(chunk: Chunk) -> StateRefused:
     return StateRefused(
         str(TopicPartition(chunk.topic, chunk.partition)),
         "a record was not written by the re-keying stage",
-        "Find out who else writes to this topic and revoke the right. Who may read the topic finds the"
-        f" record by its headers: all others have {_PARTITION} with {_OFFSET} and {_TIME}, or with {_PASSED}",
+        "Find out who else writes to this topic and revoke the right. Anyone with read access to the"
+        f" topic can identify the record by its headers: all others have {_PARTITION} with {_OFFSET} and"
+        f" {_TIME}, or with {_PASSED}",
     )

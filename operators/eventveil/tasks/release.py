@@ -226,7 +226,7 @@ class StreamSanitizer:
         return 0 if self._search is None else self._search.largest_missed
 
     def _renew(self, search: Search, drawn: Drawn) -> None:
-        """Go on with the columns that are known after a timestamp; a release of it is made.
+        """Continue with the columns that are known after a timestamp, whose release is made.
 
         What is forgotten makes room for what is found.
         """

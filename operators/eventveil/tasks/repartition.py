@@ -154,7 +154,7 @@ class Rekeyer(Task):
         if self._captures is not None:
             return self.wants_boundary(now)
         if self._captured_at > now:
-            # A clock that has been put back since made this capture; the log may have grown.
+            # A clock that has been set back since made this capture; the log may have grown.
             self._captured_at, self._captured_end = 0, None
         if self._captured_end is not None and self.position < self._captured_end:
             return False

@@ -1,9 +1,9 @@
 """The one protocol by which data moves.
 
 A task is pure: it reads one input partition, is the only writer of one changelog partition, and answers with
-transactions. Who runs it (``eventveil.worker.runner`` over Kafka, tests over a log in memory) gives it
+transactions. Its runner (``eventveil.worker.runner`` over Kafka, a log in memory in tests) gives it
 records, the clock and the end of its input, and commits what it answers, one transaction after the other.
-After an error a task is worth nothing: its successor is restored from the log.
+After an error a task is discarded: its successor is restored from the log.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ class Task(ABC):
         """What a predecessor has decided and perhaps not published: to be committed before anything else."""
         return None
 
-    def begin(self) -> None:  # noqa: B027  # most go on at once
-        """What a predecessor has left is public: go on with what comes after it."""
+    def begin(self) -> None:  # noqa: B027  # most continue at once
+        """What a predecessor has left is public: continue with what comes after it."""
 
     def end(self) -> None:  # noqa: B027  # most leave nothing that matters
         """Leave nothing that must not be seen; at once and from any thread."""

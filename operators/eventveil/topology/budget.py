@@ -41,21 +41,21 @@ def check_budget(file: Section, problems: Problems) -> None:
     _check_delta(budget, members, problems)
     total = _sum([cost for _, cost in spent])
     if total > cap.value:
-        meetings = [*_meetings(members, span)]
+        overlaps = [*_overlaps(members, span)]
         shorter = _short_enough(span, lambda length: _total(members, length) <= cap.value)
         parts = ", ".join(f"{name} {guarantee.number(_sum([cost]))}" for name, cost in spent)
         problems.add(
             budget.at("epsilon"),
             f"budget.epsilon: over any {duration_text(span)} the streams of {budget.get('users')} cost"
             f" {guarantee.number(total)} together ({parts}), expected at most {cap.text}"
-            f"{_explained(meetings, span)}{_keeps(_wide_enough(meetings, total, cap.value), shorter)}"
+            f"{_explained(overlaps, span)}{_keeps(_wide_enough(overlaps, total, cap.value), shorter)}"
             " lower their epsilon, widen their windows, or raise the cap",
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Meeting:
-    """Of a stream with a w-event guarantee: a span meets ``timestamps``, covered by ``windows``."""
+class _Overlap:
+    """Of a stream with a w-event guarantee: a span overlaps ``timestamps``, covered by ``windows``."""
 
     name: str
     timestamps: int
@@ -70,17 +70,17 @@ class _Meeting:
         return f"{self.timestamps} timestamps of {self.name}, which {verb} {windows} of {self.window}"
 
 
-def _explained(meetings: Sequence[_Meeting], span: int) -> str:
-    """Why a span costs more than one window, if a stream meets several."""
-    several = [str(one) for one in meetings if one.windows > 1]
+def _explained(overlaps: Sequence[_Overlap], span: int) -> str:
+    """Why a span costs more than one window, if it overlaps several of a stream."""
+    several = [str(one) for one in overlaps if one.windows > 1]
     if not several:
         return ""
     more = f", and timestamps of {len(several) - _SHOWN} other streams" if len(several) > _SHOWN else ""
     told = ", and ".join(several[:_SHOWN])
-    return f"; a span of {duration_text(span)} that begins within a timestamp meets {told}{more}"
+    return f"; a span of {duration_text(span)} that begins within a timestamp overlaps {told}{more}"
 
 
-def _meetings(members: Sequence[tuple[str, Section]], span: int) -> Iterator[_Meeting]:
+def _overlaps(members: Sequence[tuple[str, Section]], span: int) -> Iterator[_Overlap]:
     for name, stream in members:
         timeline, mechanism = stream.get("timeline"), stream.get("mechanism")
         if timeline is None or mechanism is None or _cost(stream, span) is None:
@@ -91,12 +91,12 @@ def _meetings(members: Sequence[tuple[str, Section]], span: int) -> Iterator[_Me
         met = sums.timestamps_met(span, timeline.get("interval"))
         pure = mechanism.get("noise") != "gaussian"
         windows = sums.periods("w-event", met, window)
-        yield _Meeting(name, met, windows, window, mechanism.get("epsilon").value, pure)
+        yield _Overlap(name, met, windows, window, mechanism.get("epsilon").value, pure)
 
 
-def _wide_enough(meetings: Sequence[_Meeting], total: Fraction, cap: Fraction) -> str:
+def _wide_enough(overlaps: Sequence[_Overlap], total: Fraction, cap: Fraction) -> str:
     """The smallest windows with which the cap holds: of one stream if that is enough, else of all."""
-    pure = [one for one in meetings if one.pure]
+    pure = [one for one in overlaps if one.pure]
     for one in pure:
         windows = int((cap - total) / one.epsilon + one.windows)
         if windows >= 1:
@@ -135,7 +135,7 @@ def _check_delta(budget: Section, members: Sequence[tuple[str, Section]], proble
     elif cap is not None and total > cap.value:
         parts = ", ".join(f"{name} {float(delta):.3g}" for name, delta in deltas if delta)
         charged = [one for one, (_, delta) in zip(members, deltas, strict=True) if delta]
-        found = [one for one in _meetings(charged, span) if one.pure]
+        found = [one for one in _overlaps(charged, span) if one.pure]
         shorter = _short_enough(
             span, lambda length: sum(_delta(one, length) for _, one in members) <= cap.value
         )

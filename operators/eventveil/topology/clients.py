@@ -14,12 +14,12 @@ from eventveil.topology.fields import Field, One, RecordShape, Section
 from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import Text, Whole
 
-_ONCE = "exactly-once releases rest on it, and Eventveil sets it itself; remove it"
-_READ = "what counts, and that it counts once, rests on it, and Eventveil sets it itself; remove it"
-_GROUP = "which worker owns a partition rests on it, and Eventveil sets it itself; remove it"
-_SAFE = "it would let somebody else answer for the brokers, and read events; remove it"
+_ONCE = "exactly-once releases depend on it, and Eventveil sets it itself; remove it"
+_READ = "what counts, and that it counts once, depends on it, and Eventveil sets it itself; remove it"
+_GROUP = "which worker owns a partition depends on it, and Eventveil sets it itself; remove it"
+_SAFE = "it would let somebody impersonate the brokers, and read events; remove it"
 _TOLD = "it would write what events and credentials hold to a log; remove it"
-_CODE = "it would run code of others in the worker; remove it"
+_CODE = "it would run foreign code in the worker; remove it"
 _ONE = "only one of the two client libraries has it, so it would hold for a part of a worker; remove it"
 
 #: Why a setting of clients cannot be passed, and what to do.
@@ -58,9 +58,9 @@ REFUSED = {
          "socket.connection.setup.timeout.ms", "retry.backoff.ms", "linger.ms", "batch.size"),
         _ONE,
     ),
-    "bootstrap.servers": "it stands in kafka.bootstrap; remove it",
+    "bootstrap.servers": "it is set in kafka.bootstrap; remove it",
     **{
-        setting: f"it stands in kafka.security.{ours}; write it there"
+        setting: f"it is set in kafka.security.{ours}; write it there"
         for setting, ours in {
             "security.protocol": "protocol",
             "sasl.mechanism": "mechanism",
@@ -138,10 +138,10 @@ _LEAST_BITS = 128
 def weakness(ciphers: str) -> str | None:
     """Why these cannot be handed to clients; None if they can, or if OpenSSL here knows none of them."""
     if "@" in ciphers:
-        return "has a command (@), which can lower what OpenSSL demands of brokers; list ciphers alone"
+        return "has a command (@), which can lower what OpenSSL requires of brokers; list ciphers alone"
     for one in ciphers.split(":"):
         if not one.startswith(("!", "-")) and _OPEN.search(one):
-            return f"has {one}: {_SOMEBODY_ELSE}; remove it"
+            return f"has {one}: {_IMPERSONATED}; remove it"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.set_ciphers(ciphers)
@@ -151,11 +151,11 @@ def weakness(ciphers: str) -> str | None:
     for suite in context.get_ciphers():
         weak = suite["auth"] == "auth-null" or suite["strength_bits"] < _LEAST_BITS
         if suite["protocol"] != "TLSv1.3" and weak:
-            return f"allows {suite['name']}: {_SOMEBODY_ELSE}; list others, such as ECDHE+AESGCM"
+            return f"allows {suite['name']}: {_IMPERSONATED}; list others, such as ECDHE+AESGCM"
     return None
 
 
-_SOMEBODY_ELSE = (
-    f"without authentication, or with fewer than {_LEAST_BITS} bits, somebody else could answer for the"
+_IMPERSONATED = (
+    f"without authentication, or with fewer than {_LEAST_BITS} bits, somebody could impersonate the"
     " brokers, and read events"
 )

@@ -83,7 +83,7 @@ _DISCOVER = RecordShape(
         ),
         Field(
             "share", One(Rational(1)),
-            "The part of the stream's epsilon that finding columns has; the mechanism has the rest.",
+            "The share of the stream's epsilon for finding columns; the mechanism has the rest.",
             default="0.1",
         ),
         Field(

@@ -1,6 +1,6 @@
 """The part of a topology file that is a stream of counts, one table per section.
 
-A row says all of a setting: how it is read and checked, its default, its help, whether state remembers it,
+A row says all of a setting: how it is read and checked, its default, its help, whether the state records it,
 and why a migration may change it or not.
 """
 
@@ -242,7 +242,7 @@ SOURCE = RecordShape(
         ),
         Field(
             "user", PlacesShape(PLACE),
-            "JSON pointer to the user, such as /user; or $key, $headers/NAME; of a list the first there is",
+            "JSON pointer to the user, such as /user; or $key, $headers/NAME; of a list, the first present",
             True,
             kept=_OTHER_USER, shared=True,
         ),
@@ -253,7 +253,7 @@ SOURCE = RecordShape(
         ),
         Field(
             "column", PlacesShape(PLACE),
-            "JSON pointer to what is counted, such as /place; of a list the combination, as news|DE", True,
+            "JSON pointer to what is counted, such as /place; of a list, the combination, as news|DE", True,
             kept=_from_now_on("it says where an event names its column"),
         ),
         Field(
@@ -311,7 +311,7 @@ SOURCE = RecordShape(
         ),
         Field(
             "append_time", One(Choice(("broker", "boundary"))),
-            "What decides who is late: the broker's append times, or where the log ends when it is due.",
+            "What decides what is late: the broker's append times, or the end of the log when it is due.",
             default="broker",
             kept=Kept(
                 "lateness would be decided in another way, of which the state has no record", newer=True
@@ -334,7 +334,7 @@ TIMELINE = RecordShape(
             kept=Kept(f"releases of timestamps that begin elsewhere cannot be followed; {_OTHER_STREAM}"),
         ),
         Field(
-            "lateness", One(Duration()), "How long after its end a timestamp takes events.", default="0s",
+            "lateness", One(Duration()), "How long after its end a timestamp accepts events.", default="0s",
             kept=_from_now_on("it says which events are late from the change on"),
         ),
         Field(
@@ -413,7 +413,7 @@ COUNTS = RecordShape(
         ),
         Field(
             "unknown", One(Label()),
-            "Fate of events with another column: dead-letter, ignore, or the column that takes them.",
+            "What happens to events with another column: dead-letter, ignore, or the column that takes them.",
             default="dead-letter",
             kept=_from_now_on("it says which events count from the change on", _unknown),
         ),
@@ -469,12 +469,12 @@ STREAM = RecordShape(
     title="counts-stream",
 )
 
-#: The sections of which state remembers something.
+#: The sections of which the state records something.
 KEPT = {"source": SOURCE, "timeline": TIMELINE, "counts": COUNTS, "mechanism": MECHANISM, "sink": SINK}
 
 
 def facts(section: str, of: Any, table: RecordShape | None = None) -> dict[str, Any]:
-    """What state remembers of a section, by the names of its settings; ``of`` is the section of the model.
+    """What the state records of a section, by the names of its settings; ``of`` is the section of the model.
 
     ``table`` is that of the section in another kind of stream.
     """

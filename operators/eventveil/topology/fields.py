@@ -141,7 +141,7 @@ class One(Shape):
 
 @dataclass(frozen=True)
 class Kept:
-    """A fact that state remembers of a setting: a worker refuses to continue where it is another one.
+    """A fact that the state records of a setting: a worker refuses to continue where it is another one.
 
     ``why`` a migration may change it (``sound``), or may not; empty where streams cannot be migrated at all.
     ``value`` takes the fact from the section of the model; None: it is the attribute of the setting's name.
@@ -165,7 +165,7 @@ class Field:
 
     ``default`` is YAML text that is read like a written value; a key with ``derived`` gets its default from
     other settings (the text says how; ``derive`` does it, where the value is not for the mechanism to find).
-    Without either, a key that is not required may stay unset. ``kept`` is what state remembers of it; None:
+    Without either, a key that is not required may stay unset. ``kept`` is what the state records of it; None:
     it affects neither counts nor noise. ``shared``: two streams that read one topic must have the same.
     """
 
@@ -180,7 +180,7 @@ class Field:
     shared: bool = False
 
     def facts(self, section: Any) -> Iterator[tuple[str, Any]]:
-        """What state remembers of it, by name, in a stream of the model that has this ``section``."""
+        """What the state records of it, by name, in a stream of the model that has this ``section``."""
         if self.kept is None:
             return
         value = self.kept.value(section) if self.kept.value else getattr(section, self.name)

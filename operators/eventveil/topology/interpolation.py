@@ -89,7 +89,7 @@ def _replace(
     name, default = variable.groups()
     if default and _SHELL.match(default):
         raise _CannotExpandError(
-            f"${{...:{default[0]}...}} is the way of shells; write ${{{name}:default}},"
+            f"${{...:{default[0]}...}} is shell syntax; write ${{{name}:default}},"
             f" and give a default that begins with {default[0]} from outside, by setting {name}"
         )
     value = environ.get(name, default)

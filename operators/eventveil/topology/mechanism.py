@@ -172,7 +172,7 @@ def _why_laplace(kind: str) -> str:
     """Why a kind has no choice of noise."""
     takers = one_of(tuple(sorted(other for other in registry.KINDS if "noise" in options_of(other))))
     why = NOT_GAUSSIAN.get(kind, "it is proved for Laplace noise alone")
-    return f"{kind} has no Gaussian noise, for {why}; remove it, or use {takers}"
+    return f"{kind} has no Gaussian noise, because {why}; remove it, or use {takers}"
 
 
 def _check_noise(mechanism: Section, problems: Problems) -> None:
@@ -253,7 +253,7 @@ MECHANISM = RecordOfMechanism(
         Field(
             "kind", KIND, f"mechanism, {one_of(EVERY_KIND)}; or a plug-in, module:Class", True,
             kept=Kept(
-                "every kind counts in the same way what it spends: the budget carries over", sound=True
+                "every kind counts its spends in the same way: the budget carries over", sound=True
             ),
         ),
         Field(

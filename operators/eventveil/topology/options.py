@@ -152,7 +152,7 @@ OPTIONS: dict[str, MechanismOption] = {
         One(Rational(1_000_000)),
         "How much a count is expected to change in a timestamp (standard deviation).",
         "10",
-        sound="a public constant of what is done with releases",
+        sound="a public constant of post-processing",
     ),
     "blocks": MechanismOption(
         BLOCKS,
@@ -177,12 +177,12 @@ OPTIONS: dict[str, MechanismOption] = {
     ),
     "periods": MechanismOption(
         Periods(),
-        "Timestamps after which counts may look alike again, such as a day and a week: publications meet all"
-        " their phases, and seasonal expects them as seasons. [] means none.",
+        "Timestamps after which counts may look alike again, such as a day and a week: publications fall on"
+        " all their phases, and seasonal expects them as seasons. [] means none.",
         derived="a day and a week, where these are whole numbers of timestamps",
         derive=lambda file, stream, mechanism: _of_interval("periods", derived, stream, mechanism),
         off="",
-        sound="public constants of what is done with releases",
+        sound="public constants of post-processing",
     ),
 }
 

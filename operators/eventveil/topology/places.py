@@ -328,7 +328,7 @@ def each_name(one: NameMap) -> Iterator[str]:
 
 
 def told(value: Callable[[Any], Any]) -> Callable[[Any], str | None]:
-    """What state remembers of a setting that is not a single value: its canonical text; None if empty."""
+    """What the state records of a setting that is not a single value: its canonical text; None if empty."""
 
     def text(section: Any) -> str | None:
         found = value(section)

@@ -42,7 +42,7 @@ def check_registry(file: Section, problems: Problems) -> None:
             " remove it",
         )
     if not given:
-        problems.add(registry.position, "registry lacks url; add the address that serializers have")
+        problems.add(registry.position, "registry lacks url; add the address that serializers use")
     _check_access(registry, url, problems)
 
 

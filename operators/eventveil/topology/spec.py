@@ -99,7 +99,7 @@ def _kafka() -> RecordShape:
             ),
             Field("client_id", One(Text("a name on one line")), "OAUTHBEARER: the client's name there."),
             Field("client_secret", One(Secret()), "Its secret, as ${file:/path} or ${VARIABLE}."),
-            Field("scope", One(Text("words on one line")), "OAUTHBEARER: what is asked for, if anything."),
+            Field("scope", One(Text("words on one line")), "OAUTHBEARER: the scope to request, if any."),
             Field(
                 "token_ca",
                 _PATH,
@@ -113,7 +113,7 @@ def _kafka() -> RecordShape:
             Field(
                 "extensions",
                 One(Text("name=value, several separated by commas, with names of letters", _EXTENSIONS)),
-                "OAUTHBEARER: what brokers want beside the token. Confluent Cloud:"
+                "OAUTHBEARER: what brokers require beside the token. Confluent Cloud:"
                 " logicalCluster=lkc-12345,identityPoolId=pool-12345.",
             ),
             Field(
@@ -148,13 +148,17 @@ def _registry() -> RecordShape:
             Field(
                 "url",
                 One(Text("http:// or https:// and a host, or several separated by commas", URLS)),
-                "Its address, as serializers have it; of several the first that answers.",
+                "Its address, as serializers use it; of several, the first that answers.",
             ),
             Field("username", One(Text("a name on one line without a colon", r"[^\r\n:]+")), "User name."),
             Field("password", One(Secret()), "Its password, as ${file:/path} or ${VARIABLE}."),
             Field("ca", _PATH, "PEM file of the certificate authority; left out: those that certifi brings."),
             *_CLIENT_CERTIFICATE,
-            Field("token", One(Secret()), "A bearer token, as ${file:/path} or ${VARIABLE}, if it stays."),
+            Field(
+                "token",
+                One(Secret()),
+                "A bearer token, as ${file:/path} or ${VARIABLE}, if it never changes.",
+            ),
             Field("token_file", _PATH, "A file with the token, read for each request; it may be replaced."),
             Field(
                 "token_url",
@@ -163,7 +167,7 @@ def _registry() -> RecordShape:
             ),
             Field("client_id", One(Text("a name on one line")), "The client's name there."),
             Field("client_secret", One(Secret()), "Its secret, as ${file:/path} or ${VARIABLE}."),
-            Field("scope", One(Text("words on one line")), "What is asked for there, if anything."),
+            Field("scope", One(Text("words on one line")), "The scope to request there, if any."),
             Field(
                 "token_ca",
                 _PATH,

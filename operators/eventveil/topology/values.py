@@ -101,8 +101,8 @@ def value_stream(kind: str) -> RecordShape:
         (Field("topic", One(TopicName()), "topic of sanitized readings, of this stream alone", True),),
         title="values-sink",
         later={
-            "format": "readings are written as JSON only: there may be many a second, each of its own, and a"
-            " schema would tell nothing more of them; remove it"
+            "format": "readings are written as JSON only: there may be many a second, each a record, and a"
+            " schema would add nothing; remove it"
         },
     )
     return RecordShape(
@@ -116,7 +116,7 @@ def value_stream(kind: str) -> RecordShape:
     )
 
 
-#: State remembers it; value streams cannot be migrated.
+#: The state records it; value streams cannot be migrated.
 _KEPT = Kept()
 _VALUE_PLACE = Place((VALUE,), "place-of-value")
 SOURCE = RecordShape(

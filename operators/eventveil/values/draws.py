@@ -4,7 +4,7 @@ A tree adds noise to sums that are not known yet, so it cannot clamp a noisy sum
 the noise itself has to be exact. Both helpers use that geometric tails have no memory:
 
 * Given |x| >= S, the excess |x| - S of a discrete Laplace number of scale b is geometric,
-  P(k) = (1 - q) q^k with q = e^(-1/b). So a saturated draw goes on with such a number.
+  P(k) = (1 - q) q^k with q = e^(-1/b). So a saturated draw continues with such a number.
 * Given x >= 0, a discrete Laplace number is geometric with the same q. So those that are negative are
   thrown away, each by its own value alone.
 """

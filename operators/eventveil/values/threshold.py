@@ -16,7 +16,7 @@ that is cut off, in steps of the grid.
 v < theta <= v' and nothing to the others; so all queries move in one direction, by at most 1. Let candidate i
 win with noise z_i, all other noise fixed, exactly if z_i >= k. When the queries move, every difference
 between q_i and another query moves by at most 1, in either direction, so i wins with z_i >= k + 1, ties
-included, for they are broken in a fixed order. Discrete Laplace noise of scale 1/epsilon has
+included, since they are broken in a fixed order. Discrete Laplace noise of scale 1/epsilon has
 P(z >= k + 1) >= e^-epsilon P(z >= k) for all k, and so has the one-sided geometric one: for it,
 P(z >= k) = min(1, e^(-epsilon k)). Hence P(i wins) changes by at most e^epsilon.
 

@@ -53,7 +53,7 @@ _STOP_SECONDS = 8.0
 _MORE_MEMORY = (
     "Raise the limit; or run more workers, each of which holds its share of the partitions; or let fewer "
     "timestamps be open at a time, with a shorter lateness or a smaller max_ahead, and names of users be "
-    "shorter, with a smaller max_bytes (`eventveil migrate`)"
+    "shorter, with a smaller max_bytes (`eventveil migrate TOPOLOGY --apply`)"
 )
 
 
@@ -63,11 +63,11 @@ class _App(faust.App):
 
 
 class Worker:
-    """Runs a topology until it is asked to stop or must not go on.
+    """Runs a topology until it is asked to stop or must not continue.
 
     ``memory_limit`` is in bytes of resident memory, None for none. ``witness`` is the file that the ledger is
-    held against before anything is released (``eventveil.formats.witness``). ``member`` is a name in the
-    consumer group that no other worker has: who comes back under it keeps its partitions.
+    compared with before anything is released (``eventveil.formats.witness``). ``member`` is a name in the
+    consumer group that no other worker has: a worker that comes back under it keeps its partitions.
 
     ``noise`` makes the noise source of an owner; ``fault`` is called at every step of the protocol
     (``eventveil.process.faults``); ``doubt_seconds`` is how long the same doubt may stand
@@ -157,7 +157,7 @@ class Worker:
         return app
 
     def _handle(self, chunks: Sequence[Chunk]) -> None:
-        # An exception in an agent would make Faust acknowledge the chunks and go on.
+        # An exception in an agent would make Faust acknowledge the chunks and continue.
         try:
             self._check_memory()
             for chunk in chunks:

@@ -5,7 +5,7 @@ replicas, transaction timed out), or a doubt that a later look may settle (Unset
 a pause a new one takes over and reads what really happened. A doubt that stays becomes a refusal. Being
 fenced means that somebody else took over: the rebalance that follows is awaited, and only if none comes is
 the partition taken back once, then the worker stops. A transaction that outlived its timeout ends with the
-same answer; then the rebalance is awaited too, for a worker frozen that long may have a successor, and
+same answer; then the rebalance is awaited too, as a worker frozen that long may have a successor, and
 if none comes the partition is taken over again as after any error. A refusal to guarantee (StateRefused), a
 missing right, or an error nobody foresaw stops the worker at once.
 """

@@ -223,7 +223,7 @@ class EndWatch:
     def _look(self) -> float:
         followed = self._followed
         if time.monotonic() >= self._renew_at and any(one.unanswered for one in followed):
-            # A client that does not get through may go on looking for a broker that is gone.
+            # A client that does not get through may keep looking for a broker that is gone.
             self._cluster.renew()
             self._renew_at = time.monotonic() + 2 * _PATIENCE_SECONDS
         waits = [one.look(self._cluster, self._watch.wake) for one in followed]

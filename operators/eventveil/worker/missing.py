@@ -1,4 +1,4 @@
-"""``on_missing: release``: watches which partitions have a leader, all the time, no matter who is behind.
+"""``on_missing: release``: watches which partitions have a leader, all the time, whichever are behind.
 
 A thread asks the cluster once a second for the leaders of the topics of such streams, from the start of the
 worker to its end. What it saw and when is all that decides which partitions a timestamp goes without

@@ -1,6 +1,6 @@
 """Do the ledger, and sinks of values, still hold what a witness outside Kafka has seen in them?
 
-State, ledger and sinks that were put back together agree with each other, so that
+State, ledger and sinks that were restored together agree with each other, so that
 ``eventveil.lifecycle.published`` finds nothing, and what was released since would be drawn again. So an owner
 asks before it publishes anything.
 """
@@ -57,7 +57,7 @@ class Witnessed:
             raise refusal(str(self._file.path), witness, lost, newest)
 
     def _stand(self, place: TopicPartition, seen: Collection[Sighting], floors: Floors) -> bool:
-        """Whether all of these stand where they were seen, or did: a log that begins later has gone on."""
+        """Whether all of these stand where they were seen, or did: a log that begins later has advanced."""
         first = self._cluster.first_offsets([place])[place]
         return all(
             one.place == place

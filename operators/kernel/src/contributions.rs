@@ -204,7 +204,7 @@ impl Contributions {
 /// How many events of each user count in each column, at most `most`: one at least of each pair that is held.
 pub struct InColumns {
     most: u32,
-    /// By key of the user and column. Hashed with secrets, for clients choose both.
+    /// By key of the user and column. Hashed with secrets, because clients choose both.
     counted: HashMap<(u32, u32), u32, ahash::RandomState>,
 }
 

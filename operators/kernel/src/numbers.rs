@@ -19,8 +19,8 @@ const MOST: u32 = u32::MAX - 2;
 /// A keyed hash, whose key nobody knows: a sender can choose no values that fall on the same places.
 ///
 /// Of a short text aHash costs a fifth of the standard library's SipHash, which was most of what finding a
-/// user costs. It is made to withstand chosen values too, though with less analysis behind it. What its
-/// failure could cost is time, for all bytes of a text decide. Its 256 bits of key are from the
+/// user costs. It is made to withstand chosen values too, though with less analysis behind it. Its failure
+/// could cost only time, because all bytes of a text are compared. Its 256 bits of key are from the
 /// standard library, whose own are from the system: built without features it would take fixed ones.
 struct Secret(ahash::RandomState);
 

@@ -30,7 +30,7 @@ pub struct Placer {
     step: i64,
 }
 
-/// What the time of an event is held against.
+/// What the time of an event is compared with.
 enum Clock {
     /// By row of the chunk.
     AppendTimes(Vec<i64>),

@@ -47,7 +47,7 @@ pub struct Tally {
     /// One or two as a rule. Hundreds of thousands where clients choose times far ahead, or a file is replayed:
     /// no step may take longer the more are open.
     open: Vec<Open>,
-    /// Where each is in `open`, by timestamp. Hashed with secrets, for clients choose the timestamps.
+    /// Where each is in `open`, by timestamp. Hashed with secrets, because clients choose the timestamps.
     places: HashMap<i64, usize>,
     takes: u64,
 }

@@ -124,8 +124,8 @@ def drop(name: str, at: int) -> Callable[[Story], None]:
 
 
 VIOLATIONS: list[tuple[str, Callable[[Story], None], str]] = [
-    ("I1", add("records", 20, reading=7), "records that differ were to be seen for this position: 20"),
-    ("I1", add("records", 20, aborted=True, reading=7), "records that differ were to be seen"),
+    ("I1", add("records", 20, reading=7), "different records were visible for this position: 20"),
+    ("I1", add("records", 20, aborted=True, reading=7), "different records were visible"),
     (
         "I1",
         add("entries", 2, aborted=True, stop=43),

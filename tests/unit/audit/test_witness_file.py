@@ -81,8 +81,8 @@ def test_a_worker_refuses_to_begin_without_the_file_that_it_was_given(path: Path
     with pytest.raises(StateRefused) as refused:
         WitnessFile(path, "shop").read("cluster")
     assert str(refused.value) == (
-        f"{path}: there is no such file. `eventveil ledger --witness` begins and updates the file. If there "
-        "was one, put it back first: a new one knows nothing of what was released before"
+        f"{path}: there is no such file. `eventveil ledger --witness` creates and updates the file. If there "
+        "was one, restore it first: a new one has no record of earlier releases"
     )
 
 

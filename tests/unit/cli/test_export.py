@@ -126,7 +126,7 @@ def test_a_bad_record_is_told_and_no_file_is_left(tmp_path: Path, kind: str) -> 
     ("options", "code", "words"),
     [
         (["--average"], 2, "add --every or --groups"),
-        (["--every", "fortnight"], 1, "no length of time"),
+        (["--every", "fortnight"], 1, "not a length of time"),
         (["--columns", "away"], 1, "no column away"),
         (["--stream", "other"], 1, "no release of other"),
         (["--groups", "nowhere.yaml"], 1, "nowhere.yaml"),

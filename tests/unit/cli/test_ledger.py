@@ -93,7 +93,7 @@ def finding() -> Finding:
         ({"repeated": 1}, "1 record repeated byte for byte"),
         ({"aborted": 2}, "2 records of aborted transactions, the same as the committed ones"),
         ({"undecided": 3}, "3 records newer than the ledger that was read"),
-        ({"foreign": 4}, "4 records in sink of somebody else"),
+        ({"foreign": 4}, "4 records in sink from another application"),
     ],
 )
 def test_what_else_there_is_to_know_is_a_note(changes: dict[str, Any], note: str) -> None:

@@ -196,7 +196,7 @@ def test_what_is_no_witness_is_refused_and_never_taken_for_an_empty_one(value: b
     with pytest.raises(StateRefused, match="it cannot be read as a witness") as refused:
         Witness.decode(value, PLACE)
     assert refused.value.place == PLACE
-    assert "Put a copy of it back" in refused.value.remedy
+    assert "Restore a copy of it" in refused.value.remedy
 
 
 def test_every_field_of_a_sighting_is_needed() -> None:

@@ -35,7 +35,7 @@ def test_what_is_handed_on_reaches_the_clients_of_both_libraries() -> None:
     plain = settings.aiokafka(Kafka("localhost:9092"))
     assert "client_id" not in plain
     assert "connections_max_idle_ms" not in plain
-    with pytest.raises(EventveilError, match=r"kafka.clients.ssl.cipher.suites NONE: OpenSSL knows none"):
+    with pytest.raises(EventveilError, match=r"kafka.clients.ssl.cipher.suites NONE: OpenSSL supports none"):
         settings.aiokafka(replace(TLS, clients=Clients(ciphers="NONE")))
 
 

@@ -1,4 +1,4 @@
-"""The plan of the looks of a block, which a state goes on with."""
+"""The plan of the looks of a block, which a state continues."""
 
 from __future__ import annotations
 

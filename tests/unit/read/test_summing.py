@@ -199,7 +199,7 @@ def test_an_interval_of_one_laplace_number_is_exact_and_of_many_is_normal() -> N
 
 
 def test_a_level_that_is_none_is_refused() -> None:
-    with pytest.raises(ReadingError, match="no share between 0 and 1"):
+    with pytest.raises(ReadingError, match="not a share between 0 and 1"):
         releases([[1]], 1.0).bounds(95)
 
 

@@ -118,7 +118,7 @@ def test_name_and_password_are_sent_and_a_wrong_one_is_told(world: World) -> Non
         assert "It requires authentication: add registry.username and password" in refusal(registry)
     for registry in world.door(lambda _: 403):
         told = refusal(replace(registry, username="worker", password="of the worker"))
-        assert "denies access" in told
+        assert "denied access" in told
 
 
 def test_tokens_come_from_the_file_that_is_there_now_or_from_a_provider(world: World) -> None:

@@ -207,7 +207,7 @@ def test_the_order_of_partials_and_their_duplicates_do_not_matter(
     assert one.first_offset is None
 
 
-# Going on without a partition
+# Continuing without a partition
 
 
 def test_a_partition_that_was_given_up_is_not_waited_for_and_counts_zero() -> None:

@@ -362,7 +362,7 @@ def test_a_successor_goes_on_with_the_budget_that_is_left() -> None:
     assert record["spent"]["publish"] * 2 == record["units"]
 
 
-# Going on without a partition
+# Continuing without a partition
 
 #: Due at 1018 and every 10 ms from there; a partition without a leader is waited for 100 ms.
 RELEASING = stream(grace=100)

@@ -31,8 +31,8 @@ streams:
     dead_letter: views.dead
 """
 MEETS = (
-    "a span of 1d that begins within a timestamp meets 25 timestamps of views, which are 2 windows of 24, and"
-    " 25 timestamps of sales, which are 2 windows of 24; "
+    "a span of 1d that begins within a timestamp overlaps 25 timestamps of views, which are 2 windows of 24,"
+    " and 25 timestamps of sales, which are 2 windows of 24; "
 )
 MEETS_VIEWS = MEETS.partition(", and")[0] + "; "
 LOWER = "lower their epsilon, widen their windows, or raise the cap"

@@ -1,4 +1,4 @@
-"""A source of counts: what its file may say, what state remembers of it, what `check` tells."""
+"""A source of counts: what its file may say, what the state records of it, what `check` tells."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_check_says_what_the_engine_must_guarantee_and_what_cannot_be_seen() -> 
     assert "no watermark that follows the times of events decides what is late" in told
     assert "one number per timestamp and column" in told
     assert "does not change once the timestamp is complete" in told
-    assert "Not seen here: events, users, whether the engine keeps a promise" in told
+    assert "Not visible here: events, users, whether the engine keeps its promises" in told
     assert "the first 2 events of a user count" not in told
     assert "Complete: by the deadline" in told
     marked = FILE.replace("count: /n", "count: /n, watermark: /until")

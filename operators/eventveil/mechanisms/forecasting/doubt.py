@@ -15,7 +15,7 @@ that grew from nothing stay hidden in it for many windows. So the same is asked 
 *Several columns* tell of each other (``shrinkage``): how large levels may be that noise hides, in the mean
 square. That is what is said of those shown as 0, in place of what models say. It is right for all of them
 together, and of the few large ones among many that are empty too little: what counts scatter by is taken
-twice, for a season of their own and for bursts, and the whole is ``SKEWED`` times as much, for such counts
+twice, for a season of their own and for bursts, and the whole is ``SKEWED`` times as much, as such counts
 are further out than normal numbers. Where the columns share a profile it goes up and down as that does.
 """
 

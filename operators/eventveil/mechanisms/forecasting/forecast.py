@@ -301,7 +301,7 @@ class Forecast:
         return other
 
     def _goes_on_in(self, other: Forecast) -> bool:
-        """Whether one for other columns can go on from this one."""
+        """Whether one for other columns can continue from this one."""
         return self.begun and (self._own is None) == (other._own is None)
 
     def _mixed(self) -> dict[str, Any]:

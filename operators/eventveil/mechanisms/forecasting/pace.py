@@ -1,8 +1,8 @@
 """When to publish, and with which part of the budget: the interval with the least expected error.
 
-*Intervals.* A window over one of ``PARTS``, or up to half as much again: the first one that meets at least
+*Intervals.* A window over one of ``PARTS``, or up to half as much again: the first one that falls on at least
 twelve phases of every period (all, if there are fewer) and, if it is longer than half of the first period,
-moves on by a fifth to four fifths of it each time. An interval of a day would always meet midnight; one of
+moves on by a fifth to four fifths of it each time. An interval of a day would always fall on midnight; one of
 25 hours crawls through a night for six days, one of 29 does not. Where no periods are declared, those of
 ``COMMON`` are avoided nevertheless.
 
@@ -66,7 +66,7 @@ def latest(least: int) -> int:
 
 
 def unaliased(least: int, periods: tuple[int, ...]) -> int:
-    """An interval of ``least`` timestamps or up to half as much again that meets all phases of the periods.
+    """An interval of ``least`` timestamps or up to half as much again that falls on all phases of periods.
 
     ``least`` if there are none.
     """

@@ -4,7 +4,7 @@ The median of Poisson numbers with mean m is nearly floor(m + 1/3): the count th
 everywhere, these add up to too little: a column of 0.6 would be 0 at every timestamp. What is missing or too
 much, at a timestamp and at those before, is put where it costs the least accuracy: one more where a mean is
 nearest to it, one less where a mean was rounded up the furthest. Columns that expect less than ``SMALL`` stay
-at 0, for there one more would err more often than not. Where counts scatter phi times as much as Poisson
+at 0, because there one more would err more often than not. Where counts scatter phi times as much as Poisson
 numbers, as negative binomial ones do, zeros are likelier: up to (phi - 1) / log phi times ``SMALL``.
 """
 

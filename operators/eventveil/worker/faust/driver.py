@@ -44,7 +44,7 @@ from eventveil.worker.faust.fetches import Block, WalkedBlock
 
 #: For how long a fetch is waited for at once, and how often one looks whether a partition is owned yet.
 _WAIT_SECONDS, _LOOK_SECONDS = 1.0, 0.01
-#: A worker without partitions need not hurry: who is assigned one has to take it over first.
+#: A worker without partitions need not hurry: it first has to take over what it is assigned.
 _STANDBY_SECONDS = 0.1
 #: Of all partitions, unless a single batch has more. Larger ones leave the caches, and take no less time.
 _FETCH_BYTES = 8 * 1024 * 1024

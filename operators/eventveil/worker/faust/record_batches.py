@@ -120,5 +120,5 @@ class _Text:
             return None
         begin, self.place = self.place, self.place + length
         if self.place > len(self.data):
-            raise ValueError("a record goes on behind the end of its batch")
+            raise ValueError("a record extends beyond the end of its batch")
         return self.data[begin : self.place]

@@ -20,7 +20,7 @@ from eventveil.model.errors import EventveilError
 from eventveil.worker.observe.metrics import WorkerCollector
 from eventveil.worker.observe.observation import Observation
 
-#: Who says nothing for so long is hung up on.
+#: A connection that is silent for this long is closed.
 _PATIENCE_SECONDS = 10.0
 _LAST_PORT = 65_535
 

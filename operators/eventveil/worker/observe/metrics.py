@@ -208,7 +208,7 @@ METRICS = (
         "Of streams that this worker releases, whether its last releases show that events count: 1 for the "
         "state that holds, which is counting, much-less (than half of counts.expected), nothing (that can be "
         "told from noise), or unknown before there are enough of them. Made of releases alone; "
-        "docs/privacy.md argues for it.",
+        "docs/privacy.md has the argument.",
         _counting,
     ),
     Metric(
@@ -374,7 +374,8 @@ one), `--metrics off` nowhere.
 | path | answers |
 | --- | --- |
 | `/metrics` | the metrics below, for Prometheus |
-| `/` | a page of the releases, for browsers, where only this machine can ask or with `--page` |
+| `/` | a page of the releases, for browsers: by default if only this machine can connect, else with \
+`--page` |
 | `/health/live` | 200 while the process and its event loop run, also during start, take-over and recovery; \
 else 503: restart it |
 | `/health/ready` | 200 if the consumer group has assigned partitions (perhaps none) and each is owned and \
@@ -392,7 +393,7 @@ or `rekey` (passes events on to the partition of their user).
 
 ## On by default
 
-They are made of what is public anyway: releases, spends, clocks, and the life of the worker.
+They are based on public information: releases, spends, clocks, and the life of the worker.
 
 | metric | type | unit | labels | meaning |
 | --- | --- | --- | --- | --- |
@@ -402,7 +403,7 @@ They are made of what is public anyway: releases, spends, clocks, and the life o
 
 **These reveal exact counts without noise.** Treat them, and every database and dashboard that they reach, \
 as raw data. Verdicts become durable when a timestamp closes or dead letters are written; those of a \
-transaction whose outcome nobody learned, because its owner failed within it, are left out.
+transaction whose outcome is unknown, because its owner failed within it, are left out.
 
 | metric | type | unit | labels | meaning |
 | --- | --- | --- | --- | --- |

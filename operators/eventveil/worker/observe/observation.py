@@ -36,7 +36,7 @@ _HELD: Mapping[Hold, str] = {
     "append-time": "held up by records without the broker's append time: message.timestamp.type must be"
     " LogAppendTime",
     "schema-registry": "held up by a schema registry that cannot be queried",
-    "sink-schema": "held up by the schema of a sink, which the registry has not been found to know",
+    "sink-schema": "held up by the schema of a sink, which was not found in the registry",
     "open-transaction": "held up by a transaction that was left open",
     "watermark": "held up by an engine that has not marked a due timestamp as complete",
 }
@@ -53,8 +53,8 @@ UNDO: Mapping[Hold, str] = {
         "read, and nothing is lost. Reading continues once the registry answers"
     ),
     "sink-schema": (
-        "releases need a schema that the registry does not know (see the previous log line); nothing is "
-        "drawn or charged, and nothing is lost. Releases continue once the registry knows it"
+        "releases need a schema that is not in the registry (see the previous log line); nothing is "
+        "drawn or charged, and nothing is lost. Releases continue once the registry has it"
     ),
     "open-transaction": (
         "a producer has left a transaction open, and nothing after it can be read. It ends when that "

@@ -1,7 +1,7 @@
 """Releases that are overdue and do not come: a warning, which a stream that waits for another worker needs.
 
 Readiness is of the partitions that a worker has. A release that waits for the counts of partitions of another
-worker makes none of its own stall. How late a release is, is public: who reads the sink sees it.
+worker makes none of its own stall. How late a release is, is public: every reader of the sink sees it.
 """
 
 from __future__ import annotations
