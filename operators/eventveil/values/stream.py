@@ -287,7 +287,7 @@ class ValueStream(ABC):
         return apart and abs(total - reference) > noise
 
     def snapshot(self) -> bytes:
-        """The whole state as JSON: sensitive, for it holds true values and noise that is still to be used."""
+        """The whole state as JSON: sensitive, as it holds true values and noise that is still to be used."""
         if not self._usable:
             raise RuntimeError("an earlier step failed: there is no state to keep")
         return orjson.dumps(
