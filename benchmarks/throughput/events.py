@@ -6,6 +6,8 @@ name of a browser; nested ones (440 bytes) have all of it inside of objects, and
 written as fast as the broker takes them. Their times rise evenly over ten timestamps, or are those at which
 they were written; the lateness of the stream is chosen afterwards, so that no event is late for a worker that
 judges by append times. At most one event of a user counts per timestamp.
+
+Malformed events have columns that no topology lists, each another one; deep ones also have lists in lists.
 """
 
 from __future__ import annotations
@@ -29,13 +31,17 @@ LATENESS = 1000
 _PORTION = 100_000
 #: As long as brokers let a transaction be open.
 _HIDDEN_MS = 900_000
-Kind = Literal["friendly", "messy", "nested"]
+Kind = Literal["friendly", "messy", "nested", "unknown", "deep"]
 #: Where events of a kind have user, column and time.
 FIELDS: dict[Kind, tuple[str, str, str]] = {
     "friendly": ("/user", "/column", "/time"),
     "messy": ("/user", "/column", "/time"),
     "nested": ("/who/user", "/page/section", "/at"),
+    "unknown": ("/user", "/column", "/time"),
+    "deep": ("/user", "/column", "/time"),
 }
+#: What follows the time of malformed events, none of which counts.
+MALFORMED: dict[Kind, bytes] = {"unknown": b"}", "deep": b',"x":' + 38 * b"[" + 38 * b"]" + b"}"}
 #: What nested events have.
 HEADERS = [("type", b"viewed"), ("trace", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")]
 _NESTED = (
@@ -88,7 +94,7 @@ class Workload:
     def truth(self) -> NDArray[np.int64]:
         """Counts by timestamp and column."""
         truth = Truth(self, self.timestamps)
-        for portion in self.portions(0):
+        for portion in () if self.kind in MALFORMED else self.portions(0):
             truth.add(*portion)
         return truth.counts
 
@@ -149,7 +155,10 @@ def encoded(
     if kind == "nested":
         yield from _nested(users, columns, times)
         return
-    tails = _messy(len(users)) if kind == "messy" else repeat(b"}", len(users))
+    if kind in MALFORMED:
+        # As many columns as a stream may have are listed: none of these is.
+        columns = np.arange(len(users)) + 10**9
+    tails = _messy(len(users)) if kind == "messy" else repeat(MALFORMED.get(kind, b"}"), len(users))
     for (key, head), at, tail in zip(heads(users, columns), times.tolist(), tails, strict=True):
         yield key, b"%b%d%b" % (head, at, tail)
 

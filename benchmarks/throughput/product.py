@@ -19,7 +19,7 @@ import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 from numpy.typing import NDArray
 
-from benchmarks.throughput.events import FIELDS, Feed
+from benchmarks.throughput.events import FIELDS, MALFORMED, Feed
 from benchmarks.throughput.measuring import Run, cpu_of, peak_memory
 from eventveil.counting.counter import Partial
 from tests.kafka.topics import read, unique
@@ -98,6 +98,10 @@ class Deployment:
                     np.add.at(counts[partial.timestamp - 1], partial.columns, partial.counts)
         return found
 
+    def refused(self) -> int:
+        """How many events are dead letters."""
+        return len(read(self.bootstrap, f"{self.name}.dead"))
+
 
 class Sinks:
     """Waits for the releases of a deployment."""
@@ -169,6 +173,8 @@ def run_workers(
             np.array_equal(counts, feed.workload.truth())
             for counts, feed in zip(deployment.counts(), feeds, strict=True)
         )
+        refused = sum(feed.workload.events for feed in feeds if feed.workload.kind in MALFORMED)
+        correct &= deployment.refused() == refused
     return Run(cpu, wall, correct, memory)
 
 

@@ -16,7 +16,7 @@ import click
 import numpy as np
 
 from benchmarks.throughput import live
-from benchmarks.throughput.events import Feed, Kind, Workload, produce, produce_hidden
+from benchmarks.throughput.events import MALFORMED, Feed, Kind, Workload, produce, produce_hidden
 from benchmarks.throughput.foreign import FOREIGN, Foreign, NotHere
 from benchmarks.throughput.formats import costs as format_costs
 from benchmarks.throughput.malformed import CHUNK, costs
@@ -349,11 +349,21 @@ def worldcup(session: Session) -> Iterator[Result]:
 
 
 def malformed(session: Session) -> Iterator[Result]:
+    """Events that do not count, through a worker and into dead letters; the ratio is to friendly events."""
+    base: float | None = None
+    for kind in ("friendly", *MALFORMED):
+        feed = session.feed(Workload(session.events, kind=kind))
+        result = session.measure(f"malformed: {kind}", session.events, partial(run_workers, [feed]), base)
+        base = base or result.cpu_us_per_event
+        yield replace(result, ratio_to_a=result.ratio_to_a or 1.0)
+
+
+def judging(session: Session) -> Iterator[Result]:
     """Chunks of malformed events against one of good events, in one process; the ratio is to that."""
     load, good = os.getloadavg()[0], None
     for kind, seconds, right in costs(session.runs):
         runs = [Run(one, one, right) for one in seconds]
-        result = Result.of(f"malformed: {kind}", CHUNK, runs, good, **circumstances(load))
+        result = Result.of(f"judging: {kind}", CHUNK, runs, good, **circumstances(load))
         good = good or result.cpu_us_per_event
         ratio = result.ratio_to_a or 1.0
         click.echo(f"{result.name}: {result.cpu_us_per_event:.2f} us, {ratio:.2f} of good")
@@ -387,6 +397,7 @@ SERIES: dict[str, Callable[[Session], Iterator[Result]]] = {
     "rekeyed": rekeyed,
     "takeover": takeover,
     "malformed": malformed,
+    "judging": judging,
     "formats": formats,
     "worldcup": worldcup,
 }

@@ -1,4 +1,4 @@
-"""``eventveil doctor``: what would become of the events that a source holds now, and what to change."""
+"""``eventveil doctor``: what would happen to the events that a source holds now, and what to change."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from eventveil.topology.loading import load_text
 def doctor(
     topology: str, records: int, path: str | None, output: str | None, force: bool, as_json: bool
 ) -> None:
-    """Say what would become of the newest events of the sources of TOPOLOGY, before anything runs.
+    """Show what would happen to the newest events of the sources of TOPOLOGY, before anything runs.
 
     How many would count, and why the others would not, with an example and the line of the file to change;
     which partitioner keys were written with; whether brokers or producers set the times of records; users in
@@ -94,7 +94,8 @@ def _samples(topology: Topology, records: int, path: str | None) -> dict[str, So
         return {topic: newest_of_topic(topology, cluster, topic, records, known) for topic in sources}
     if len(sources) > 1:
         raise EventveilError(
-            f"--input is of one source, and {topology.path} has {', '.join(sources)}; make a file of each"
+            f"--input holds events of one source, and {topology.path} has {', '.join(sources)}; write a file"
+            " for each"
         )
     pointers = {pointer for stream in topology.streams for pointer in stream.source.pointers}
     ((topic, streams),) = sources.items()

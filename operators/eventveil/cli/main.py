@@ -26,7 +26,7 @@ COMMANDS = {
     "run": "Run a worker until SIGTERM or SIGINT.",
     "schema": "Print the JSON Schema of topology files or of their tests.",
     "status": "Show the state of each stream, from public topics only.",
-    "tail": "Print releases as they come, with intervals.",
+    "tail": "Print releases as they arrive, with intervals.",
     "test": "Run the tests of topologies, without a broker or noise.",
     "topics": "Show, check and create the topics of a topology.",
 }

@@ -88,7 +88,7 @@ def _options(mechanism: type[Mechanism]) -> Iterator[str]:
 def _describe_plugin(kind: str) -> Iterator[str]:
     """A plug-in has its own idea of the settings that it needs, so there is no example of its noise."""
     if kind in kinds.OWN:
-        yield f"{kind}: a plug-in of this name is installed and not used; the kind of Eventveil is"
+        yield f"{kind}: a plug-in of this name is installed but not used; the built-in kind is"
         return
     try:
         plugin = kinds.plugin_of(kind)
@@ -137,7 +137,7 @@ def _noise(guarantee: Guarantee) -> str:
 @click.option("--option", "given", multiple=True, metavar="NAME=VALUE", help="An option to test it with.")
 @click.pass_context
 def test(context: click.Context, kind: str, given: tuple[str, ...]) -> None:
-    """Try the contract of mechanisms on one of them: a plug-in, or a kind of Eventveil.
+    """Test a mechanism against the contract: a plug-in, or a built-in kind.
 
     Prints each property with what was tried and, where it fails, a counterexample. Exit status 1 if one does,
     or if the class cannot be used at all. Imports the module, so runs its code.

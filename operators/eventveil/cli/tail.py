@@ -1,4 +1,4 @@
-"""``eventveil tail``: releases as they come, with intervals."""
+"""``eventveil tail``: releases as they arrive, with intervals."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from eventveil.read.sources import stream_of
 def tail(
     topology: str, stream: str | None, last: int, count: int | None, shown: int, level: float, as_json: bool
 ) -> None:
-    """Print the releases of TOPOLOGY as they come, until interrupted.
+    """Print the releases of TOPOLOGY as they arrive, until interrupted.
 
-    Every count comes with an interval. Of a stream of values the readings are printed, --last of each
+    Every count comes with an interval. For a stream of values it prints readings, --last of each
     partition. Only public data is read: committed releases in the sinks.
     """
     loaded = load_or_exit(topology)

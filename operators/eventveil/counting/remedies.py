@@ -50,7 +50,8 @@ REMEDIES: Mapping[Reason, Remedy] = {
         "name the partitioner that the keys were written with, or set repartition: true",
     ),
     Reason.UNKNOWN_COLUMN: Remedy(
-        ("counts.columns", "counts.unknown"), "list it if it is public knowledge, or let `unknown` take it"
+        ("counts.columns", "counts.unknown"),
+        "list it if it is public knowledge, or set `unknown` to a column that counts it",
     ),
     Reason.TIME_UNREADABLE: Remedy(
         ("source.time", "source.time_zone", "source.time_unit"),
@@ -68,7 +69,7 @@ REMEDIES: Mapping[Reason, Remedy] = {
     Reason.TOO_FAR_AHEAD: Remedy(("timeline.max_ahead",), "correct the producer's clock, or raise max_ahead"),
     Reason.LATE: Remedy(("timeline.lateness",), "raise lateness: releases wait for it"),
     Reason.AFTER_CLOSE: Remedy(
-        ("timeline.clock_skew",), "raise clock_skew, and look at the clocks of brokers and workers"
+        ("timeline.clock_skew",), "raise clock_skew, and check the clocks of brokers and workers"
     ),
     Reason.MISALIGNED: Remedy(
         ("source.time", "timeline.interval", "timeline.origin"),

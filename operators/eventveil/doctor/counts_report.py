@@ -91,7 +91,7 @@ class CountsReport(StreamReport):
         if seen.hardly_told_apart:
             counts = seen.stream.counts
             other = plain(str(counts.labels[counts.unknown_column or 0]))
-            what = f"nearly every event counts as {other}, for its column is not listed"
+            what = f"nearly every event counts as {other}, because its column is not listed"
             found.append(self._problem(what, ("counts", "columns"), f"{holds} map it (source.maps)"))
         return found
 

@@ -126,7 +126,7 @@ class CountsDiagnosis(Diagnosis):
 
     @property
     def hardly_has_users(self) -> bool:
-        """Whether hardly a record has a user that can be read, so that it is not judged any further."""
+        """Whether hardly any record has a user that can be read, so that it is not judged any further."""
         told = [pair for details in self.stamped.details.values() for pair in details.items()]
         wrong = sum(number for detail, number in told if detail.startswith(_NO_USER))
         return (
@@ -135,7 +135,7 @@ class CountsDiagnosis(Diagnosis):
 
     @cached_property
     def behind_users(self) -> Verdicts:
-        """What would become of the records if stamps and users were as they should be."""
+        """What would happen to the records if stamps and users were as they should be."""
         return judge_behind_users(self.stream, self.sample, self.now)
 
     @cached_property

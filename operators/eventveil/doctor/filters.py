@@ -1,4 +1,4 @@
-"""What a filter leaves out, and which condition is at fault where hardly a record passes. Raw data."""
+"""What a filter leaves out, and which condition is at fault where hardly any record passes. Raw data."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def passing(records: Sequence[SampledRecord], source: Source, sample: SourceSamp
 
 
 def blocking(sample: SourceSample, source: Source) -> list[Blocking]:
-    """The conditions that hardly a record meets by itself; all of them if there is none."""
+    """The conditions that hardly any record meets by itself; all of them if there is none."""
     found = [_tried(sample, source, one) for one in source.filter]
     alone = [one for one in found if one.passing < HARDLY * max(1, one.readable)]
     return alone or found

@@ -1,4 +1,4 @@
-"""What would become of the records of a sample: the worker's own verdicts, by the worker's own code."""
+"""What would happen to the records of a sample: the worker's own verdicts, by the worker's own code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What many users have in their events: nothing else is proposed, for a topology is public, events are not.
+"""What many users have in their events: nothing else is proposed, because a topology is public.
 
 So are fields whose values tell the records that a stream can count from those that it cannot. A topic may
 hold events of several kinds, and those of one kind have what the stream asks for. Fields of many values, such

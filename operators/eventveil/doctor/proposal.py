@@ -39,7 +39,7 @@ UNWATCHED = (
     " timestamp, from public knowledge or from earlier releases, not from this report"
 )
 _USER_IS_PROTECTED = (
-    "Whom epsilon protects is the user: make sure that it is the person, and no session, order or thing."
+    "Epsilon protects the user: make sure that this field names a person, not a session, order or thing."
 )
 #: The one setting that is of no stream.
 REGISTRY = "registry"

@@ -21,9 +21,9 @@ class Engine(CountsKind):
     )
     to_check = (
         "Engine",
-        "who has checked that it counts distinct users, bounds what one"
-        " adds to all columns together, lets no user decide what is late of another, and what makes two"
-        " events those of one user? Who may write to its topic?",
+        "who has checked that it counts distinct users, bounds what one adds to all columns together, lets"
+        " no user affect which events of another are late, and decides correctly which events belong to one"
+        " user? Who may write to its topic?",
     )
 
     def which_count(self, stream: Stream) -> str:

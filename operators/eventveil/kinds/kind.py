@@ -29,7 +29,7 @@ class StreamKind(ABC, Generic[OneStream, OnePlan]):
 
     name: ClassVar[KindOfStream]
     role: ClassVar[Role]
-    """Who reads the source of such a stream."""
+    """The role that reads the source of such a stream."""
     partitions: ClassVar[int | None] = None
     """How many partitions its source has to have; None: any number."""
     has_users: ClassVar[bool] = True
@@ -43,7 +43,7 @@ class StreamKind(ABC, Generic[OneStream, OnePlan]):
     in_sums: ClassVar[bool] = True
     """Whether what such streams cost over a span has a bound, so that it adds up (``describe.sums``)."""
     no_migration: ClassVar[str | None] = None
-    """What is said of a stream that can never go on under other settings; None if it can."""
+    """What is said of a stream that can never continue under other settings; None if it can."""
     no_second_run: ClassVar[str | None] = None
     """What a stream is that can never be released again; None if it can."""
     limits: ClassVar[Sequence[str]] = ()

@@ -65,7 +65,7 @@ def _promised(stream: Stream, control: str) -> Iterator[str]:
     yield from which_events(source)
     yield (
         f"Phase distribution: once {options['estimate_after']} Square Wave reports have come, a threshold is"
-        f" chosen for good. Phase sums: Hybrid reports of values cut off there. {control} says"
+        f" chosen once. Phase sums: Hybrid reports of values cut off there. {control} says"
         " which reports are asked for; those that do not fit are shown as unused."
     )
     share = sqrt(worst_variance(epsilon)) / 2

@@ -25,7 +25,7 @@ def kind_of(stream: AnyStream) -> StreamKind[Any, Any]:
 
 
 def roles(topology: Topology) -> dict[str, Role]:
-    """Who reads each topic that streams read, or partial counts go through."""
+    """The role that reads each topic that streams read, or partial counts go through."""
     read: dict[str, Role] = {stream.source.topic: kind_of(stream).role for stream in topology.all_streams}
     merging: dict[str, Role] = {topology.partials: "sanitize"} if topology.streams else {}
     return {**read, **merging, **dict.fromkeys(topology.rekeyed, "rekey")}

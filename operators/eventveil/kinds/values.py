@@ -20,7 +20,7 @@ from eventveil.values.stream import ValueGuarantee, ValueStream
 
 
 class Values(StreamKind[ReadingStream, ReadingPlan]):
-    """They have no timestamps: each partition of the source goes on by itself."""
+    """They have no timestamps: each partition of the source continues by itself."""
 
     name = "values"
     role = "perturb"

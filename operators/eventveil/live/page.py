@@ -82,7 +82,7 @@ def headers(text: str) -> dict[str, str]:
 
 
 def _hash(element: str, text: str) -> str:
-    """Of the only element of this name: whatever is put into the template has none, for it is escaped."""
+    """Of the only element of this name: whatever is put into the template has none, because it is escaped."""
     (content,) = re.findall(rf"<{element}>(.*?)</{element}>", text, re.DOTALL)
     return b64encode(hashlib.sha256(content.encode()).digest()).decode()
 

@@ -73,7 +73,7 @@ def document(topology: Topology, sha256: str, created: str, audit: AuditFacts | 
 def _verdict(audit: AuditFacts | None) -> tuple[State, str]:
     if audit is None:
         return "not-audited", (
-            "Not audited. This page says what the file promises; nobody has looked at what was released."
+            "Not audited. This page says what the file promises; the releases were not checked."
         )
     if not audit.clean:
         return "violated", (

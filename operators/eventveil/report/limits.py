@@ -61,8 +61,8 @@ def generations(life: Sequence[ChargedPeriod]) -> Iterator[str]:
     for name, number in newest.items():
         if number > 1:
             yield (
-                f"{name}: the ledger has {number} generations. Over a span that meets several of them, each"
-                " adds its epsilon to the sums of this page, and its delta where noise is Gaussian."
+                f"{name}: the ledger has {number} generations. Over a span that overlaps several of them,"
+                " each adds its epsilon to the sums of this page, and its delta where noise is Gaussian."
             )
 
 
@@ -77,7 +77,7 @@ def _of(stream: Stream) -> Iterator[str]:
     yield from kind_of(stream).limits
     if stream.timeline.grace is not None:
         yield (
-            "who can bring a broker down by what they send decides which partitions are left"
+            "anybody who can bring a broker down by load decides which partitions are left"
             " out (on_missing: release)."
         )
     if kind in _REMEMBER:

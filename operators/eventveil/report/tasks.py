@@ -36,7 +36,7 @@ def tasks(topology: Topology, audit: AuditFacts | None) -> Iterator[str]:
     if expected:
         yield f"counts.expected of {', '.join(expected)}: is it public knowledge, not taken from the events?"
     yield from _trusted(topology)
-    yield "Rights: do the brokers' ACLs say what the table does? This page has not asked them."
+    yield "Rights: do the brokers' ACLs match the table? They were not read for this page."
     if topology.kafka.security.protocol in ("PLAINTEXT", "SASL_PLAINTEXT"):
         yield (
             f"Connections ({topology.kafka.security.protocol}): events reach the worker unencrypted. Is the"
@@ -62,9 +62,9 @@ def _of_audit(topology: Topology, audit: AuditFacts | None) -> Iterator[str]:
         yield "Audit: it found violations. Find their cause before anything else is released or signed."
     late = [one.stream for one in audit.streams if one.overdue]
     if late:
-        yield f"Audit: releases of {', '.join(late)} are overdue. Is a worker running? --barrier tells more."
+        yield f"Audit: releases of {', '.join(late)} are overdue. Is a worker running? --barrier shows more."
     if not audit.barrier:
-        yield "Audit: it took the brokers' word for where the ledger ends. --barrier proves it."
+        yield "Audit: it relied on the brokers for the end of the ledger. --barrier proves it."
     if not audit.witness:
         yield "Restored backups: nothing outside Kafka would show one. Keep a file with --witness."
     if audit.others:

@@ -298,7 +298,7 @@ class _OfValues(_Resolver[ReadingStream]):
     def _event(self, one: At[Section]) -> EventEntry:
         if one.value.get("appended") is not None:
             self._problems.add(
-                one.value.at("appended"), f"{self._stream.name} takes no account of time; remove appended"
+                one.value.at("appended"), f"{self._stream.name} does not use times; remove appended"
             )
         return super()._event(one)
 

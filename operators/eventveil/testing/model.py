@@ -114,7 +114,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Case(Generic[OneStream]):
-    """One test of one stream. ``play`` says what comes of its events.
+    """One test of one stream. ``play`` gives what its events result in.
 
     ``start`` is the first timestamp; ``until``, if given, the clock at the end.
     """

@@ -18,7 +18,7 @@ _PATIENCE = 100_000
 
 
 class NoiseNeeded(EventveilError):
-    """A mechanism cannot go on without noise."""
+    """A mechanism cannot continue without noise."""
 
 
 class NoiseOff:

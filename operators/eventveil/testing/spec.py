@@ -60,7 +60,7 @@ EXPECT = RecordShape(
         Field(
             "partial",
             WrittenValue(_TRUTH),
-            "Compare only what is listed, and nothing that is not.",
+            "Compare only what is listed.",
             default="false",
         ),
         Field(
@@ -71,7 +71,7 @@ EXPECT = RecordShape(
         Field(
             "dead_letters",
             _fates("reason", tuple(Reason), "why it is a dead letter"),
-            "Dead letters. What is left out is none.",
+            "Dead letters. Left out: none is expected.",
         ),
         Field(
             "left_out",
@@ -105,7 +105,7 @@ EXPECT = RecordShape(
         Field(
             "unreadable",
             _fates("reason", tuple(str(one) for one in VALUE_OUTCOMES if one != READ), "why it has no value"),
-            "Of a value stream: events without a value, which is 0. What is left out is none.",
+            "Of a value stream: events without a value, which is 0. Left out: none is expected.",
         ),
     )
 )
@@ -153,7 +153,7 @@ _TEST = RecordShape(
             derived="when every timestamp that has counted an event is closed",
         ),
         Field("events", ListOf(_EVENT, "events"), "what is appended, in order", True),
-        Field("expect", EXPECT, "what comes of it", True),
+        Field("expect", EXPECT, "the expected result", True),
     )
 )  # fmt: skip
 

@@ -175,7 +175,7 @@ def test_plug_ins_are_listed_after_the_kinds_and_a_bad_one_does_not_hide_them(
     assert f"plug-in: {STRIDE} of unknown; its guarantee is its author's to prove" in blocks["acme-stride"]
     assert "option stride (default what the plug-in decides)" in blocks["acme-stride"]
     assert blocks["broken"].startswith("cannot be used: no.such:Class cannot be imported")
-    assert blocks["uniform"].startswith("a plug-in of this name is installed and not used")
+    assert blocks["uniform"].startswith("a plug-in of this name is installed but not used")
 
 
 def test_check_says_whose_promise_it_is(tmp_path: Path) -> None:

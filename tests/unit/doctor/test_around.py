@@ -49,7 +49,7 @@ def test_a_user_that_is_in_the_key_alone_is_proposed() -> None:
     assert settings(made.proposal) == {"source.user": "$key"}
     assert counting(made.after["views"]) == 600
     assert "most records have: /section (text), /at (time), $key (text)\n" in "\n".join(made.lines())
-    assert "# Whom epsilon protects is the user: make sure that it is the person" in commented(made.proposal)
+    assert "# Epsilon protects the user: make sure that this field names a person" in commented(made.proposal)
 
 
 @pytest.mark.parametrize(

@@ -851,7 +851,7 @@ def test_a_sample_in_which_nearly_everything_is_in_other_is_not_well() -> None:
     made = report(sample(made=path), text)
     assert not made.is_well
     (problem,) = made.fields()["streams"][0]["left_out_nearly_all"]
-    assert problem["what"] == "nearly every event counts as other, for its column is not listed"
+    assert problem["what"] == "nearly every event counts as other, because its column is not listed"
     assert problem["remedy"] == (
         "list what /section holds, as far as it is known publicly, or map it (source.maps)"
     )

@@ -128,7 +128,7 @@ def test_a_clean_audit_with_barrier_and_witness_leaves_nothing_of_it_open() -> N
 @pytest.mark.parametrize(
     ("change", "begins"),
     [
-        ({"barrier": False}, "Audit: it took the brokers' word"),
+        ({"barrier": False}, "Audit: it relied on the brokers"),
         ({"witness": False}, "Restored backups:"),
         ({"others": ("old",)}, "Streams in the ledger that the file does not have: old."),
         ({"streams": (StreamFacts("sections", (), 0, True),)}, "Audit: releases of sections are overdue."),

@@ -141,7 +141,7 @@ def test_check_says_in_words_what_is_protected_and_what_is_not(tmp_path: Path) -
         " phases pays both.",
         "Not protected: that a report was sent, by whom, for which stream and when.",
         "cut off at 0 and 480",
-        "once 65536 Square Wave reports have come, a threshold is chosen for good",
+        "once 65536 Square Wave reports have come, a threshold is chosen once",
         "museum-control says",
     ):
         assert words in result.stdout
