@@ -347,7 +347,7 @@ class Assigner:
         """Of the rows of a part that are asked about, those that certainly cannot count."""
         broken = fields.broken[asked[fields.broken]]
         if broken.size:
-            yield Rejections.alike(broken, Reason.NOT_JSON, [NO_JSON])
+            yield Rejections.alike(broken, Reason.NOT_JSON, [NO_JSON.encode()])
         at = np.flatnonzero((asked if passing is None else asked & passing)[fields.rows])
         if not at.size:
             return

@@ -21,12 +21,13 @@ from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.users import Users
 from eventveil.decoding.bulk import UNSURE, UNSURE_TIME, Fields, Packed, lengths_of, picked
 from eventveil.decoding.packing import Header, PackedRecords
-from eventveil.decoding.rules import Decoder, Reason, Rejection
+from eventveil.decoding.rules import LONGEST_DETAIL, NOT_PUBLIC, Decoder, Reason, Rejection
 from eventveil.model import timeline
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Records
 from eventveil.model.topology import Stream
 
 _Rows = NDArray[np.int64]
+_Texts = Sequence[bytes | None]
 _Value = TypeVar("_Value")
 
 REASONS = tuple(Reason)
@@ -38,19 +39,19 @@ _LARGEST_LETTER = 8_000_000
 
 
 class Rejections:
-    """Rows, each with a reason (its place in REASONS) and a detail (its place in ``texts``)."""
+    """Rows, each with a reason (its place in REASONS) and a detail (its place in ``texts``, in UTF-8)."""
 
     __slots__ = ("codes", "details", "rows", "texts")
 
     def __init__(
-        self, rows: _Rows = _NONE, codes: _Rows = _NONE, details: _Rows = _NONE, texts: Sequence[str] = ()
+        self, rows: _Rows = _NONE, codes: _Rows = _NONE, details: _Rows = _NONE, texts: _Texts = ()
     ) -> None:
         self.rows, self.codes, self.details, self.texts = rows, codes, details, texts
 
     @classmethod
     def of(cls, rejections: Sequence[tuple[int, Rejection]]) -> Rejections:
         """These rows with what is wrong with each."""
-        details, texts = distinct([rejection.detail for _, rejection in rejections])
+        details, texts = distinct([rejection.detail.encode() for _, rejection in rejections])
         return cls(
             np.array([row for row, _ in rejections], np.int64),
             np.array([_CODES[id(rejection.reason)] for _, rejection in rejections], np.int64),
@@ -59,9 +60,7 @@ class Rejections:
         )
 
     @classmethod
-    def alike(
-        cls, rows: _Rows, reason: Reason, texts: Sequence[str], details: _Rows | None = None
-    ) -> Rejections:
+    def alike(cls, rows: _Rows, reason: Reason, texts: _Texts, details: _Rows | None = None) -> Rejections:
         """Rows with one reason; ``details`` None: the first of ``texts`` is that of all of them."""
         details = np.zeros(len(rows), np.int64) if details is None else details
         return cls(rows, np.full(len(rows), _CODES[id(reason)]), details, texts)
@@ -97,7 +96,7 @@ class Rejections:
     def __iter__(self) -> Iterator[tuple[int, Rejection]]:
         columns = self.rows.tolist(), self.codes.tolist(), self.details.tolist()
         for row, code, detail in zip(*columns, strict=True):
-            yield row, Rejection(REASONS[code], self.texts[detail])
+            yield row, Rejection(REASONS[code], (self.texts[detail] or b"").decode())
 
 
 def distinct(values: Sequence[_Value]) -> tuple[_Rows, list[_Value]]:
@@ -117,13 +116,13 @@ class Letters(PackedRecords):
         """``origins`` are those of re-keyed records, rows of append time, partition and offset."""
         rows = rejections.rows
         keys, values = picked(chunk.keys, rows), picked(chunk.values, rows)
-        details, texts = rejections.details, [*map(str.encode, rejections.texts)]
+        details, texts = rejections.details, rejections.texts
         large = np.flatnonzero(lengths_of(keys) + lengths_of(values) > _LARGEST_LETTER)
         if large.size:
             # They could never be written, and the partition would be stuck behind one event.
             keys, values = _without(keys, large), _without(values, large)
-            told = [texts[at] + b"; left out here for its size" for at in details[large].tolist()]
-            details, texts = details.copy(), texts + told
+            told = [(texts[at] or b"") + b"; left out here for its size" for at in details[large].tolist()]
+            details, texts = details.copy(), [*texts, *told]
             details[large] = np.arange(len(texts) - len(told), len(texts))
         if origins is None:
             times, offsets = np.array(chunk.append_times)[rows], np.array(chunk.offsets)[rows]
@@ -248,16 +247,22 @@ class Validator:
             yield from self._by_place(read, following, boundaries)
 
     def _by_column(self, read: Read) -> Rejections:
-        details, labels = distinct(read.fields.at(self._stream.source.column, read.at))
-        texts = self._decoder.unknown_columns([*map(self._decoder.rename, map(str, labels))])
-        return Rejections.alike(read.rows, Reason.UNKNOWN_COLUMN, texts, details)
+        field, decoder = self._stream.source.column, self._decoder
+        if decoder.shows_columns:
+            # They may all be different: where none is unusual, no Python object is made of each.
+            texts = read.fields.quoted(field, read.at, NOT_PUBLIC, LONGEST_DETAIL)
+            if texts is not None:
+                return Rejections.alike(read.rows, Reason.UNKNOWN_COLUMN, texts, np.arange(len(texts)))
+        details, labels = distinct(read.fields.at(field, read.at))
+        told = (decoder.unknown_column(decoder.rename(str(label))) for label in labels)
+        return Rejections.alike(read.rows, Reason.UNKNOWN_COLUMN, [*map(str.encode, told)], details)
 
     def _by_time(self, read: Read) -> Rejections:
         details, values = distinct(read.fields.at(self._stream.source.time, read.at))
         verdicts = [self._timed(value) for value in values]
         codes = np.array([-1 if one is None else _CODES[id(one.reason)] for one in verdicts], np.int64)
         codes = codes[details]
-        sure, texts = codes >= 0, ["" if one is None else one.detail for one in verdicts]
+        sure, texts = codes >= 0, [b"" if one is None else one.detail.encode() for one in verdicts]
         return Rejections(read.rows[sure], codes[sure], details[sure], texts)
 
     def _timed(self, value: str | int) -> Rejection | None:
@@ -271,7 +276,7 @@ class Validator:
     def _by_partition(self, read: Read) -> Rejections:
         users = self._users.canonical(read.fields, read.at)
         owners, details = np.unique(self._users.partitions(users), return_inverse=True)
-        texts = [wrong_partition(self._stream, owner) for owner in owners.tolist()]
+        texts = [wrong_partition(self._stream, owner).encode() for owner in owners.tolist()]
         return Rejections.alike(read.rows, Reason.WRONG_PARTITION, texts, details)
 
     def _by_place(self, read: Read, following: int, boundaries: Boundaries | None) -> Iterator[Rejections]:
@@ -318,7 +323,7 @@ def _told(read: Read, reason: Reason, text: str, *numbers: _Array) -> Rejections
         return Rejections()
     columns: list[list[Any]] = [column.tolist() for column in numbers]
     details, told = distinct(columns[0] if len(columns) == 1 else [*zip(*columns, strict=True)])
-    return Rejections.alike(read.rows, reason, [text % one for one in told], details)
+    return Rejections.alike(read.rows, reason, [(text % one).encode() for one in told], details)
 
 
 def wrong_partition(stream: Stream, owner: int) -> str:

@@ -238,6 +238,13 @@ class Fields(ABC):
         """Those at these places in canonical bytes: UTF-8 of a string, decimal digits of an integer."""
         return [str(one).encode() for one in self.at(pointer, places)]
 
+    def quoted(self, pointer: str, places: NDArray[np.int64], end: str, most: int) -> Packed | None:
+        """``repr`` of those at these places, each with ``end`` behind it, where that is certain.
+
+        None if one has more than ``most`` characters, or if it takes Python to tell.
+        """
+        return None
+
     def filled(self, pointer: str) -> NDArray[np.bool_]:
         """Which of the fields at a pointer are no empty strings."""
         return np.fromiter((one != "" for one in self.column(pointer)), bool, len(self.rows))
@@ -297,6 +304,14 @@ class NativeFields(Fields):
         """See ``Fields.canonical``."""
         found: list[bytes] = self._columns[pointer].canonical(places)
         return found
+
+    def quoted(self, pointer: str, places: NDArray[np.int64], end: str, most: int) -> Packed | None:
+        """See ``Fields.quoted``."""
+        found = self._columns[pointer].quoted(places, end, most)
+        if found is None:
+            return None
+        lengths = np.frombuffer(found[1], np.int64)
+        return Packed(found[0], np.cumsum(lengths) - lengths, lengths)
 
     def filled(self, pointer: str) -> NDArray[np.bool_]:
         """See ``Fields.filled``."""

@@ -6,7 +6,7 @@ Every verdict is a function of the record and the public topology alone (I5, doc
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -31,8 +31,9 @@ from eventveil.model.records import NO_SCHEMAS, Schemas
 from eventveil.model.topology import BY_SCHEMA, UNBOUNDED, Counts, Format, NameMap, ReadingStream, Source
 from eventveil.values.grid import is_number, on_grid
 
-_LONGEST_DETAIL = 200
-_NOT_PUBLIC = " is not a public column"
+#: Characters of a text that a detail shows, and what follows those of a column that is not listed.
+LONGEST_DETAIL = 200
+NOT_PUBLIC = " is not a public column"
 #: Where a parser gives up depends on the parser, so it is not said.
 NO_JSON = "the value is no JSON document"
 #: Of an engine: sums of as many as there can be columns are exact.
@@ -348,6 +349,8 @@ class Decoder:
         self._index = index_of(counts.labels, parts)
         #: Of columns that are found in the data; ``Event.column`` is then a number of these.
         self.names = None if counts.discover is None else Names(counts.discover.longest)
+        #: Whether the detail of an unknown column shows the text of its field, and no more.
+        self.shows_columns = self.names is None and self.rename is str
         self._counts = counts
         self._time_place = fields.in_words(source.time, "or")
         self._times = [(field, compile_time(field, source)) for field in fields.listed(source.time)]
@@ -390,17 +393,10 @@ class Decoder:
 
     def unknown_column(self, label: str) -> str:
         """The detail of an event whose column is none of the public ones, or cannot be found."""
-        told = repr(label[:_LONGEST_DETAIL])
+        told = repr(label[:LONGEST_DETAIL])
         if self.names is None:
-            return told + _NOT_PUBLIC
+            return told + NOT_PUBLIC
         return f"{NO_COLUMN}{told}, for {self.names.why_none(label)}"
-
-    def unknown_columns(self, labels: Sequence[str]) -> list[str]:
-        """``unknown_column`` of each. Of plain texts, which most are, all are made by one call."""
-        if self.names is not None or not _are_plain(labels):
-            return [*map(self.unknown_column, labels)]
-        between = f"'{_NOT_PUBLIC}\n'"
-        return f"'{between.join(labels)}'{_NOT_PUBLIC}".split("\n")
 
     def time(self, document: Any, envelope: Envelope = NO_ENVELOPE) -> int | Rejection:
         """The time of an event in epoch milliseconds: of several fields the first that is there."""
@@ -424,14 +420,6 @@ class Decoder:
             return _wrong_type("time", self._time_place, self._clock.expected, value)
         except ValueError as error:
             return Rejection(Reason.TIME_UNREADABLE, str(error))
-
-
-def _are_plain(labels: Sequence[str]) -> bool:
-    """Whether ``repr`` of each is the text in single quotes, and none is longer than details show."""
-    text = "".join(labels)
-    if not text.isascii() or not text.isprintable() or "'" in text or "\\" in text:
-        return False
-    return 0 < max(map(len, labels), default=0) <= _LONGEST_DETAIL
 
 
 def _missing(field: str, pointer: str) -> Rejection:

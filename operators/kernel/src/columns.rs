@@ -161,6 +161,11 @@ fn as_text<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     Ok(PyString::new(py, text).into_any())
 }
 
+/// Whether `repr` has this byte as it is, and the quotes around it are single.
+fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && byte != b'\'' && byte != b'\\'
+}
+
 /// Places of a column, as numpy has them.
 fn places(py: Python, at: &Bound<PyAny>, size: usize) -> PyResult<Vec<usize>> {
     let at = PyBuffer::<i64>::get(at)?.to_vec(py)?;
@@ -191,6 +196,32 @@ impl Column {
                 at.into_iter().map(|one| PyBytes::new(py, digits.format(numbers[one]).as_bytes())).collect()
             }
         })
+    }
+
+    /// The texts at these places in quotes, `end` behind each, as bytes, and int64 of their lengths. None if Python's
+    /// `repr` would write one of them otherwise, if one has more than `most` bytes, or if they are no texts.
+    fn quoted<'py>(
+        &self,
+        py: Python<'py>,
+        at: &Bound<'py, PyAny>,
+        end: &str,
+        most: usize,
+    ) -> PyResult<Option<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
+        let at = places(py, at, self.len())?;
+        let Values::Texts(texts) = &self.0 else { return Ok(None) };
+        let (mut written, mut lengths) = (Vec::new(), Vec::<i64>::with_capacity(at.len()));
+        for one in at {
+            let text = texts.get(one);
+            if text.len() > most || !text.iter().all(|byte| is_plain(*byte)) {
+                return Ok(None);
+            }
+            written.push(b'\'');
+            written.extend_from_slice(text);
+            written.push(b'\'');
+            written.extend_from_slice(end.as_bytes());
+            lengths.push((text.len() + 2 + end.len()) as i64);
+        }
+        Ok(Some((PyBytes::new(py, &written), PyBytes::new(py, bytemuck::cast_slice(&lengths)))))
     }
 
     /// int64 of all values that are integers or times; raises TypeError of texts.
