@@ -31,10 +31,10 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from benchmarks.throughput.events import Workload
 from benchmarks.throughput.ingest import Counted, make_stream
 from eventveil.counting.counter import CounterState
-from eventveil.decoding import kernel
 from eventveil.kafka.outgoing import Producer, batches, by_partition
 from eventveil.model.records import Chunk, TopicPartition, parts_of
 from eventveil.model.topology import Stream
+from eventveil.process import kernel
 from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.tasks.repartition import Rekeyer, RekeyerState
 from eventveil.worker.faust import fetches

@@ -23,7 +23,7 @@ from benchmarks.throughput.malformed import CHUNK, costs
 from benchmarks.throughput.measuring import BASELINE, ROOT, TWO_READERS, Result, Run, repeat, run_client
 from benchmarks.throughput.product import run_replay, run_workers
 from benchmarks.throughput.rules import CHUNK as FORMAT_CHUNK
-from eventveil.decoding.kernel import SWITCH
+from eventveil.process.kernel import SWITCH
 
 CLIENTS = "benchmarks.throughput.contenders."
 #: The environment of the other frameworks, which ``make bench`` makes.

@@ -17,7 +17,6 @@ import pytest
 from numpy.typing import NDArray
 
 from eventveil.counting.bounding_by_column import ColumnContributions
-from eventveil.decoding import kernel
 from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.pan_private import PAN_PRIVATE, Counters, PanPrivate
 from eventveil.mechanisms.registry import KINDS
@@ -25,6 +24,7 @@ from eventveil.model.topology import MechanismSettings
 from eventveil.privacy import discovery
 from eventveil.privacy.gaussian import mu_squared
 from eventveil.privacy.noise import NoiseSource, SeededNoise
+from eventveil.process import kernel
 from tests.contract.broken import pan_private, windows
 from tests.contract.distinguishing import (
     RISK,

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import Counter
 
-from eventveil.decoding import kernel
+from eventveil.process import kernel
 from tests.fuzz.decoding import STREAMS
 from tests.fuzz.parts import fuzz
 

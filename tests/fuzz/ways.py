@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eventveil.decoding import kernel
+from eventveil.process import kernel
 
 WAYS = ("plain", "kernel")
 #: `make install` writes here why it could not build the kernel; nothing if it could.

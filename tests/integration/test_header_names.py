@@ -15,9 +15,9 @@ from aiokafka.record.util import calc_crc32c
 from click.testing import CliRunner
 
 from eventveil.cli.main import main
-from eventveil.decoding import kernel
 from eventveil.model.errors import StateRefused
 from eventveil.model.timeline import start_of
+from eventveil.process import kernel
 from eventveil.replay.inputs import TopicInput
 from eventveil.replay.run import replay
 from eventveil.topology.loading import load

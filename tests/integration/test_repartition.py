@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
-from eventveil.decoding import kernel
 from eventveil.model.timeline import start_of
+from eventveil.process import kernel
 from eventveil.replay.rekeying import open_topic
 from eventveil.replay.run import replay
 from eventveil.topology.changes import ELSEWHERE

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eventveil.decoding import kernel
+from eventveil.process import kernel
 from tests.kafka.topics import read
 from tests.worker.application import Application, Traffic
 from tests.worker.process import WorkerProcess

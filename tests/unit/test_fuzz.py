@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from eventveil.decoding import kernel
+from eventveil.process import kernel
 from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.worker.faust import fetches
 from tests.fuzz import fetching

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.cli.run import configure_logging, run_worker
-from eventveil.decoding import kernel
 from eventveil.model.topology import Topology
+from eventveil.process import kernel
 from eventveil.topology.loading import load
 from eventveil.worker.app import Worker
 

@@ -27,7 +27,6 @@ from eventveil.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
 from eventveil.cli.options import memory_limit, witness_file
 from eventveil.cli.several import run_several
 from eventveil.cli.words import words_of
-from eventveil.decoding import kernel
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.rights import is_denied
 from eventveil.lifecycle.create import inspect_topics
@@ -36,7 +35,7 @@ from eventveil.lifecycle.topics import absent
 from eventveil.live.serving import Shown
 from eventveil.model.errors import EventveilError, Unsettled
 from eventveil.model.topology import Topology
-from eventveil.process import allocator
+from eventveil.process import allocator, kernel
 from eventveil.process.memory import MemoryLimitReached, format_size
 from eventveil.process.patience import PATIENCE_SECONDS, Patience
 from eventveil.process.repeats import HiddenOffsets, Repeats

@@ -25,7 +25,6 @@ from eventveil.counting.rejections import (
     wrong_partition,
 )
 from eventveil.counting.users import Users
-from eventveil.decoding import kernel
 from eventveil.decoding.bulk import (
     FILTERED,
     IGNORED,
@@ -45,6 +44,7 @@ from eventveil.model import timeline
 from eventveil.model.partitioners import PARTITIONERS, Growth, PartitionCounts
 from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Headers, Schemas
 from eventveil.model.topology import Stream
+from eventveil.process import kernel
 
 
 @dataclass(slots=True)

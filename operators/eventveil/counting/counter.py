@@ -25,7 +25,6 @@ from eventveil.counting.bounding_by_column import ColumnContributions
 from eventveil.counting.bounding_by_origin import EarliestContributions
 from eventveil.counting.rejections import Rejections
 from eventveil.counting.users import Contributions, Users
-from eventveil.decoding import kernel
 from eventveil.decoding.bulk import FILTERED, IGNORED
 from eventveil.decoding.rules import Reason
 from eventveil.model.durable import Durable, Natural, Positive
@@ -33,6 +32,7 @@ from eventveil.model.errors import StateRefused
 from eventveil.model.partitioners import Growth
 from eventveil.model.records import Mark
 from eventveil.model.topology import Stream
+from eventveil.process import kernel
 from eventveil.process.memory import Held
 
 #: Of re-keyed events, texts beyond these and twice the events that count are looked through.

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.decoding import kernel
 from eventveil.decoding.bulk import Fields, PlainNumbers, as_array
 from eventveil.model.partitioners import MANY
 from eventveil.model.topology import Source
+from eventveil.process import kernel
 
 #: This many users are kept whether they are needed or not.
 _FREE = 65_536

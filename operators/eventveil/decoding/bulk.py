@@ -5,7 +5,7 @@ and what is not sure is put to ``eventveil.decoding.rules``. Each value is parse
 joined with others: with ``[`` + ``,`` between them two crafted values can close and open each other's
 objects, and a decoder of lines takes two documents on one line for one on each of two.
 
-The compiled kernel reads values if it is installed (``eventveil.decoding.kernel``), and else orjson does, the
+The compiled kernel reads values if it is installed (``eventveil.process.kernel``), and else orjson does, the
 parser of ``eventveil.decoding.rules``. ``tests/unit/decoding/test_bulk.py`` and ``python -m tests.fuzz``
 compare both with the rules.
 """
@@ -24,11 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 from orjson import JSONDecodeError, loads
 
-from eventveil.decoding import kernel
 from eventveil.decoding.places import TIME_LIMIT, compile_pointer, pointer_tokens
 from eventveil.decoding.rules import Names, Renamer
 from eventveil.model.timeline import parse_rfc3339
 from eventveil.model.topology import Condition, Counts, Source
+from eventveil.process import kernel
 
 _Integers = NDArray[np.int64]
 

@@ -14,10 +14,10 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.decoding import kernel
 from eventveil.decoding.bulk import as_parts, lengths_of, picked
 from eventveil.model.partitioners import murmur2_partitions
 from eventveil.model.records import NO_KEY, Chosen, Columns, Headers, Outgoing
+from eventveil.process import kernel
 
 _Integers = NDArray[np.int64]
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.decoding import kernel
 from eventveil.decoding.bulk import BulkReader, Kind, are_some, lengths_of, packed_in, picked
 from eventveil.decoding.packing import Header, PackedHeaders, PackedRecords, partitions_of
 from eventveil.decoding.places import Envelope
@@ -36,6 +35,7 @@ from eventveil.model.records import (
     TopicPartition,
 )
 from eventveil.model.topology import Source
+from eventveil.process import kernel
 from eventveil.topology.counts import LARGEST_REKEYED
 
 

@@ -18,10 +18,10 @@ from eventveil.counting.bounding_by_column import ColumnContributions, occurrenc
 from eventveil.counting.bounding_by_origin import EarliestContributions
 from eventveil.counting.counter import CounterState, StreamCounter
 from eventveil.counting.users import Users
-from eventveil.decoding import kernel
 from eventveil.decoding.bulk import BulkReader, fields_of
 from eventveil.model.topology import Discover, Stream
 from eventveil.privacy.gaussian import largest_square
+from eventveil.process import kernel
 from tests.fuzz.ways import WAYS, read_by
 from tests.unit.support import counter_state, event, sparse, stream
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from eventveil.decoding import kernel
+from eventveil.process import kernel
 from tests.fuzz.ways import read_by
 
 COLUMNS, APPENDED = 3, 2**40

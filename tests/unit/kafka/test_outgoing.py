@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka import KafkaException
 
 from eventveil.counting.rejections import REASONS, Letters, Rejections
-from eventveil.decoding import kernel
 from eventveil.kafka import outgoing
 from eventveil.kafka.outgoing import Part, Producer, batches, by_partition, portions
 from eventveil.model.partitioners import murmur2_partition
 from eventveil.model.records import Chunk, Outgoing, Records, TopicPartition
+from eventveil.process import kernel
 from eventveil.replay.log import MemoryLog
 from tests.crashes.world import Table
 from tests.fuzz.decoding import packed

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.throughput.malformed import GOOD, costs
-from eventveil.decoding import kernel
 from eventveil.model.records import Outgoing
+from eventveil.process import kernel
 from eventveil.tasks import aggregate
 from eventveil.tasks.aggregate import PartitionAggregator
 from tests.unit.support import aggregator, chunk, event, sparse, stream

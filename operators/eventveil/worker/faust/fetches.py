@@ -27,8 +27,8 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.memory_records import MemoryRecords
 from numpy.typing import NDArray
 
-from eventveil.decoding import kernel
 from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Headers
+from eventveil.process import kernel
 from eventveil.worker.faust.compatibility import unlike
 from eventveil.worker.faust.record_batches import Body, RecordColumns, read, walk
 

@@ -16,10 +16,10 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.util import decode_varint
 from numpy.typing import NDArray
 
-from eventveil.decoding import kernel
 from eventveil.decoding.bulk import Packed, packed_in
 from eventveil.decoding.packing import PackedHeaders
 from eventveil.model.records import Headers
+from eventveil.process import kernel
 
 
 class Body(NamedTuple):

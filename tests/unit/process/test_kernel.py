@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eventveil.decoding import kernel
 from eventveil.decoding.bulk import as_array
+from eventveil.process import kernel
 from tests.fuzz.ways import read_by
 
 
@@ -137,7 +137,7 @@ def test_a_kernel_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch
 def test_without_a_kernel_or_with_it_switched_off_a_line_tells_the_way() -> None:
     program = (
         "import sys; sys.modules['eventveil_kernel'] = None\n"
-        "from eventveil.decoding import kernel; print(kernel.NATIVE, kernel.WAY)"
+        "from eventveil.process import kernel; print(kernel.NATIVE, kernel.WAY)"
     )
     for switch, told in (("on", "four to eight times the cost"), ("off", "EVENTVEIL_KERNEL is off")):
         done = subprocess.run(
