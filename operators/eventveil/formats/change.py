@@ -8,14 +8,15 @@ changed, so that the ledger alone shows under which terms each release was made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import groupby
 from math import inf
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
-import orjson
+import msgspec
 
+from eventveil.model.durable import Positive
 from eventveil.privacy import gaussian
 from eventveil.topology.scalars import exact_number
 
@@ -28,9 +29,6 @@ _TERMS = {
     "mechanism.epsilon": "epsilon",
     "mechanism.window": "window",
 }
-
-
-_RECORDED = ("mechanism", "epsilon", "window", "units")
 
 
 class Terms(NamedTuple):
@@ -121,29 +119,64 @@ class Change:
 
     def encode(self) -> bytes:
         """The ledger record (schemas/ledger-change.schema.json)."""
-        fields = {name: one._asdict() for name, one in sorted(self.fields.items())}
-        terms = {"before": _terms_as_json(self.before), "after": _terms_as_json(self.after)}
-        values = {name: value for name, value in asdict(self).items() if name not in ("kind", "start")}
-        return orjson.dumps({"change": self.kind, "from": self.start, **values, "fields": fields, **terms})
+        fields = {name: _WrittenField(*one) for name, one in sorted(self.fields.items())}
+        before, after = _WrittenTerms.of(self.before), _WrittenTerms.of(self.after)
+        return msgspec.json.encode(
+            _WrittenChange(
+                self.kind, self.start, self.stream, fields, before, after, self.instance, self.previous
+            )
+        )
 
     @classmethod
     def read(cls, record: Mapping[str, Any] | None) -> Change | None:
         """The change that a record of the ledger tells; None if it tells none."""
         try:
-            values = dict(record or {})
-            change = cls(
-                kind=values.pop("change"),
-                start=values.pop("from"),
-                fields={name: Difference(**one) for name, one in values.pop("fields").items()},
-                before=_terms(values.pop("before")),
-                after=_terms(values.pop("after")),
-                **values,
-            )
-        except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):
+            told = msgspec.convert(record or {}, _WrittenChange)
+            before, after = told.before.terms(), told.after.terms()
+        except (msgspec.ValidationError, ValueError):
             return None
-        names = (change.stream, change.instance, change.previous)
-        sound = all(type(name) is str for name in names) and change.kind in get_args(Kind)
-        return change if sound and type(change.start) is int and change.start >= 1 else None
+        fields = {name: Difference(one.old, one.new) for name, one in told.fields.items()}
+        return cls(told.stream, told.change, told.start, fields, before, after, told.instance, told.previous)
+
+
+class _WrittenTerms(msgspec.Struct, frozen=True):
+    """Terms as they are in the ledger."""
+
+    mechanism: str
+    epsilon: str
+    window: Positive
+    units: Positive
+
+    @classmethod
+    def of(cls, terms: Terms) -> _WrittenTerms:
+        return cls(terms.mechanism, str(terms.epsilon), terms.window, terms.units)
+
+    def terms(self) -> Terms:
+        """Raises ValueError for an epsilon that is none."""
+        epsilon = exact_number(self.epsilon)
+        if epsilon is None or epsilon <= 0:
+            raise ValueError("epsilon should be above 0")
+        return Terms(self.mechanism, epsilon, self.window, self.units)
+
+
+class _WrittenField(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A difference as it is in the ledger. Options of plug-ins may be of any type."""
+
+    old: Any
+    new: Any
+
+
+class _WrittenChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from"}):
+    """A change as it is in the ledger."""
+
+    change: Kind
+    start: Positive
+    stream: str
+    fields: dict[str, _WrittenField]
+    before: _WrittenTerms
+    after: _WrittenTerms
+    instance: str
+    previous: str
 
 
 class ChangeLimit(NamedTuple):
@@ -229,19 +262,3 @@ def with_delta(terms: Terms, options: Options) -> Terms:
         raise ValueError(f"no delta can be {options.get('delta')!r:.40}")
     gaussian.mu_squared(terms.epsilon, delta)
     return terms._replace(delta=delta)
-
-
-def _terms_as_json(terms: Terms) -> dict[str, Any]:
-    return {name: getattr(terms, name) for name in _RECORDED} | {"epsilon": str(terms.epsilon)}
-
-
-def _terms(values: Mapping[str, Any]) -> Terms:
-    mechanism, epsilon, window, units = (values[name] for name in _RECORDED)
-    if type(mechanism) is not str or type(epsilon) is not str:
-        raise ValueError("terms should name the mechanism and epsilon")
-    if any(type(number) is not int or number < 1 for number in (window, units)):
-        raise ValueError("window and units should be whole numbers")
-    exact = exact_number(epsilon)
-    if exact is None or exact <= 0:
-        raise ValueError("epsilon should be above 0")
-    return Terms(mechanism, exact, window, units)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from eventveil.model.durable import is_version
+import msgspec
 
-_PURPOSES = ("threshold", "tree")
-_REQUIRED = ("stream", "partition", "purpose", "start", "stop", "spent", "units", "instance")
+from eventveil.model.durable import Natural, Program
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True, rename={"version": "eventveil"}):
     """Positions ``start`` to ``stop`` - 1 of a partition of a value stream paid ``spent`` of ``units`` each.
 
     ``units`` make up epsilon. ``purpose`` is ``threshold`` for values held back, ``tree`` for a chunk.
@@ -21,26 +18,22 @@ class Span:
     """
 
     stream: str
-    partition: int
-    purpose: str
-    start: int
-    stop: int
-    spent: int
-    units: int
+    partition: Natural
+    purpose: Literal["threshold", "tree"]
+    start: Natural
+    stop: Natural
+    spent: Natural
+    units: Natural
     instance: str
-    version: str | None = None
+    version: Program | None = None
 
     @classmethod
     def read(cls, fields: Mapping[str, Any] | None) -> Span | None:
         """The span in the fields of a ledger record, its types and signs checked; None if there is none."""
         told = fields or {}
         try:
-            span = cls(**{name: told[name] for name in _REQUIRED}, version=told.get("eventveil"))
-        except KeyError:
+            span = msgspec.convert(told, cls)
+        except msgspec.ValidationError:
             return None
-        if "eventveil" in told and not is_version(span.version):
-            return None
-        numbers = (span.partition, span.start, span.stop, span.spent, span.units)
-        sound = all(type(number) is int and 0 <= number < 2**63 for number in numbers)
-        texts = all(type(text) is str for text in (span.stream, span.purpose, span.instance))
-        return span if sound and texts and span.purpose in _PURPOSES and span.start < span.stop else None
+        unsaid = span.version is None and "eventveil" in told
+        return None if unsaid or span.start >= span.stop else span

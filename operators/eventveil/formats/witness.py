@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import orjson
 
 from eventveil.formats.change import Change
 from eventveil.formats.span import Span
+from eventveil.model.durable import Natural
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import TopicPartition
 from eventveil.model.timeline import format_rfc3339
@@ -36,8 +38,7 @@ class Line(NamedTuple):
         return f"stream {self.stream}{of_source}"
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A record of the ledger or of a sink: where it stands, the SHA-256 of its bytes, and what it is of.
 
     ``last`` is the last timestamp that is published with it, or the number of values that are; ``instance``
@@ -45,13 +46,13 @@ class Sighting:
     """
 
     stream: str
-    source: int | None
+    source: Natural | None
     instance: str | None
-    last: int
+    last: Natural
     digest: str
     topic: str
-    partition: int
-    offset: int
+    partition: Natural
+    offset: Natural
 
     @classmethod
     def read(cls, place: TopicPartition, offset: int, value: bytes | None) -> Sighting | None:
@@ -114,36 +115,23 @@ class Witness:
 
     def encode(self) -> bytes:
         """JSON bytes, for people too."""
-        seen = [asdict(self.seen[line]) for line in sorted(self.seen, key=str)]
-        return orjson.dumps(
-            {
-                "version": VERSION,
-                "topology": self.topology,
-                "cluster": self.cluster,
-                "written": format_rfc3339(self.written),
-                "epoch_ms": self.written,
-                "seen": seen,
-            },
-            option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE,
-        )
+        seen = [self.seen[line] for line in sorted(self.seen, key=str)]
+        at = format_rfc3339(self.written)
+        value = msgspec.json.encode(_File(VERSION, self.topology, self.cluster, at, self.written, seen))
+        return msgspec.json.format(value, indent=2) + b"\n"
 
     @classmethod
     def decode(cls, value: bytes, place: str) -> Witness:
         """Read a witness back; ``place`` names it in the StateRefused that anything unexpected raises."""
         try:
-            fields = orjson.loads(value)
-            if fields["version"] != VERSION:
-                raise ValueError(f"it has version {fields['version']!r}, this program reads {VERSION}")
-            if type(fields["seen"]) is not list:
-                raise ValueError("its sightings are not an array")
-            sightings = [Sighting(**one) for one in fields["seen"]]
-            texts, written = (fields["topology"], fields["cluster"]), fields["epoch_ms"]
-        except (KeyError, TypeError, ValueError) as error:
+            version = msgspec.json.decode(value, type=_Version).version
+            if version != VERSION:
+                raise ValueError(f"it has version {version}, this program reads {VERSION}")
+            file = msgspec.json.decode(value, type=_File)
+        except (msgspec.MsgspecError, ValueError) as error:
             raise _unreadable(place, str(error)) from None
-        witness = cls(*texts, written, {one.line: one for one in sightings})
-        if {*map(type, texts)} != {str} or type(written) is not int or not all(map(_is_sound, sightings)):
-            raise _unreadable(place, "a field of it has a value of another type")
-        if len(witness.seen) < len(sightings):
+        witness = cls(file.topology, file.cluster, file.epoch_ms, {one.line: one for one in file.seen})
+        if len(witness.seen) < len(file.seen):
             raise _unreadable(place, "it has two sightings of one stream")
         return witness
 
@@ -223,10 +211,19 @@ def refusal(place: str, witness: Witness, lost: Sighting, newest: Sighting | Non
     )
 
 
-def _is_sound(one: Sighting) -> bool:
-    texts = [one.stream, one.digest, one.topic, *([] if one.instance is None else [one.instance])]
-    numbers = [one.last, one.partition, one.offset, *([] if one.source is None else [one.source])]
-    return {*map(type, texts)} == {str} and all(type(number) is int and number >= 0 for number in numbers)
+class _Version(msgspec.Struct):
+    version: int
+
+
+class _File(msgspec.Struct):
+    """A witness as it is in its file; ``written`` says the same as ``epoch_ms``, for people."""
+
+    version: int
+    topology: str
+    cluster: str
+    written: str
+    epoch_ms: int
+    seen: list[Sighting]
 
 
 def _unreadable(place: str, detail: str) -> StateRefused:
