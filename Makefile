@@ -70,7 +70,7 @@ test: install lint ## Lint, then run every test (Kafka: KAFKA=local, docker or h
 	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 5 --dist loadscope --no-loadscope-reorder)
 
 # Without ARGS in parallel, with a process more than cores: some tests wait. Few are done before others start.
-quick: lint ## Lint, then unit and contract tests but the slowest (ARGS="tests/contract tests/unit/mechanisms -k uniform")
+quick: lint ## Lint, then unit and contract tests but the slowest (ARGS="tests/unit/mechanisms/test_uniform.py")
 	$(BIN)/python -m pytest -q -m 'not slow' $(if $(ARGS),$(ARGS),-n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist worksteal tests/unit tests/contract)
 
 test-versions: install ## What privacy rests on, against versions of Kafka, four minutes each: KAFKA_VERSIONS="3.6.0 4.3.1"
