@@ -14,6 +14,10 @@ from click.testing import CliRunner, Result
 
 from eventveil import __version__
 from eventveil.cli.main import main
+from eventveil.kafka.cluster import Cluster
+from eventveil.lifecycle.fitting import check_file
+from eventveil.model.errors import StateRefused
+from eventveil.topology.loading import load
 from tests.kafka.topics import create_topic
 from tests.worker.application import Application, Traffic
 from tests.worker.process import ROOT, WorkerProcess
@@ -117,6 +121,26 @@ def test_a_stream_goes_on_under_other_terms_and_the_audit_follows(application: A
     assert "not recorded" not in audit.stdout
     application.path.write_text(former)
     assert any("counts.contributions was 2 and is 1 now" in message for message in refusals(application.path))
+
+
+def test_a_worker_with_the_former_file_is_refused_before_it_joins_the_group(
+    application: Application, tmp_path: Path
+) -> None:
+    """Its genesis stays in the log until it is compacted, and says that all is well."""
+    run(application, 2)
+    former = edit(application, "mechanism", epsilon=2)
+    file = tmp_path / "former.yaml"
+    file.write_text(former)
+    done = migrate_between_timestamps(application, former)
+    assert done.exit_code == 0, done.output
+    for releases in (0, 2):
+        if releases:
+            run(application, releases)
+        topology = load(str(application.path), {})
+        cluster = Cluster(topology.kafka)
+        check_file(topology, cluster)
+        with pytest.raises(StateRefused, match="epsilon was 2 and is 1 now"):
+            check_file(load(str(file), {}), cluster)
 
 
 def test_a_running_worker_and_an_unsound_change_are_refused(application: Application, tmp_path: Path) -> None:

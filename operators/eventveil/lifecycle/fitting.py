@@ -6,15 +6,16 @@ only the worker looks at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
 from confluent_kafka import KafkaException
 
 from eventveil.kafka.cluster import Cluster, Topic
-from eventveil.kafka.log import read_partition, read_table
+from eventveil.kafka.log import read_backwards, read_partition, read_table
 from eventveil.kinds.placement import rekeying_places, value_places
 from eventveil.kinds.registry import beside, kind_of, plan_readings, plan_streams
 from eventveil.lifecycle.manifest import ManifestRecord, check_cluster, check_neighbours
@@ -23,6 +24,9 @@ from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka, Topology
 from eventveil.tasks.repartition import fingerprint
 from eventveil.topology.changes import remedy_for_topics, remedy_for_values
+
+#: Offsets at the end of a partition that are looked at first: states may be large.
+_FEW = 64
 
 
 class _Genesis(NamedTuple):
@@ -70,33 +74,70 @@ def check_file(topology: Topology, cluster: Cluster) -> None:
     joined its group: if it stops then, all other workers have given up their partitions, and take them over
     twice. What is missing or cannot be read is left to the owners. Blocks.
     """
-    with suppress(KafkaException, Unsettled):
+    with suppress(KafkaException, Unsettled, msgspec.MsgspecError):
         live = _live(topology, cluster)
         places: dict[TopicPartition, list[_Genesis]] = {}
         # The last place of a stream is that of its budget, whose genesis knows most.
         for one in {one.name: one for one in _wanted(topology, live)}.values():
             places.setdefault(one.place, []).append(one)
         for place, wanted in places.items():
-            if not _fit_at_first(topology.kafka, place, wanted, live):
+            found = _first(topology.kafka, place, wanted)
+            known = {name: one.instance for name, one in found.items()}
+            if not _all_fit(found, wanted, live) or known != _newest(topology.kafka, cluster, place, known):
                 _check_newest(topology.kafka, cluster, place, wanted, live)
 
 
-def _fit_at_first(
-    kafka: Kafka, place: TopicPartition, wanted: Sequence[_Genesis], live: Mapping[str, Topic]
-) -> bool:
-    """Whether the first genesis of each stream fits. They are near the beginning, so little is read."""
-    missing = {ManifestRecord.key(one.name): one for one in wanted}
+def _first(kafka: Kafka, place: TopicPartition, wanted: Sequence[_Genesis]) -> Mapping[str, ManifestRecord]:
+    """The first genesis of each stream. They are near the beginning, so little is read."""
+    keys = {ManifestRecord.key(one.name): one.name for one in wanted}
+    found: dict[str, ManifestRecord] = {}
     with closing(read_partition(kafka, *place)) as records:
         for record in records:
             key, value = record.key(), record.value()
-            if key in missing and value is not None:
-                try:
-                    _check(missing.pop(key), {key: value}, live)
-                except StateRefused:
-                    return False
-                if not missing:
-                    return True
+            if (name := keys.get(key or b"")) is not None and name not in found and value is not None:
+                found[name] = ManifestRecord.decode(value, str(place))
+                if len(found) == len(wanted):
+                    break
+    return found
+
+
+def _all_fit(
+    found: Mapping[str, ManifestRecord], wanted: Sequence[_Genesis], live: Mapping[str, Topic]
+) -> bool:
+    try:
+        for one in wanted:
+            if one.name in found:
+                _check_one(one, found[one.name], live)
+    except StateRefused:
+        return False
     return True
+
+
+class _Instance(msgspec.Struct):
+    """What every state says of the stream that it is of."""
+
+    instance: str
+
+
+_INSTANCE = msgspec.json.Decoder(_Instance)
+
+
+def _newest(
+    kafka: Kafka, cluster: Cluster, place: TopicPartition, names: Collection[str]
+) -> Mapping[str, str]:
+    """The instance in the newest state of each stream that has one: a migration gives another."""
+    keys = {name.encode(): name for name in names}
+    first, end = cluster.first_offsets([place])[place], cluster.end_offsets([place])[place]
+    found: dict[str, str] = {}
+    for _, block in read_backwards(kafka, *place, first, end, size=_FEW):
+        for record in reversed(block):
+            name = keys.get(record.key or b"")
+            if name is not None and name not in found:
+                # A reset deletes the state: no instance is that of a first genesis then.
+                found[name] = "" if record.value is None else _INSTANCE.decode(record.value).instance
+        if len(found) == len(keys):
+            break
+    return found
 
 
 def _check_newest(
@@ -118,9 +159,12 @@ def _check_newest(
 
 def _check(one: _Genesis, table: Mapping[bytes, bytes], live: Mapping[str, Topic]) -> None:
     """Raise StateRefused or Unsettled if a genesis in a table is missing, or does not fit."""
-    where, (topic, number) = str(one.place), one.read
-    manifest = ManifestRecord.find(table, one.name, where)
-    manifest.check(one.fields, topic, live[topic].id, number, where, one.remedy)
+    _check_one(one, ManifestRecord.find(table, one.name, str(one.place)), live)
+
+
+def _check_one(one: _Genesis, manifest: ManifestRecord, live: Mapping[str, Topic]) -> None:
+    topic, number = one.read
+    manifest.check(one.fields, topic, live[topic].id, number, str(one.place), one.remedy)
 
 
 def _live(topology: Topology, cluster: Cluster) -> dict[str, Topic]:
