@@ -53,6 +53,8 @@ log = logging.getLogger("eventveil")
 _LAST_RESORT_SECONDS = 9.5
 #: Between two looks at topics that are not as they should be.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
+#: The number of the first process of a container, which SIGTERM does not end unless it is handled.
+_FIRST_PROCESS = 1
 
 
 #: Metrics for Prometheus, on this machine only.
@@ -311,6 +313,8 @@ def run_worker(
     """
     _raise_file_limit()
     allocator.settle()
+    if os.getpid() == _FIRST_PROCESS:
+        signal.signal(signal.SIGTERM, _end_at_once)
     try:
         # First of all, so that health checks are answered while the worker waits for its brokers.
         endpoint = None if listen is None else listen()
@@ -331,6 +335,13 @@ def run_worker(
     logging.shutdown()
     # Threads inside librdkafka may still wait for a broker that is gone; what matters is committed.
     os._exit(_status(failure))
+
+
+def _end_at_once(_: int, __: object) -> None:
+    """End before there is a worker; there is nothing to finish yet."""
+    log.info("stopped")
+    logging.shutdown()
+    os._exit(0)
 
 
 def _status(failure: BaseException | None) -> int:

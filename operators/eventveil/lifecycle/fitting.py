@@ -6,6 +6,7 @@ only the worker looks at.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -15,7 +16,7 @@ import msgspec
 from confluent_kafka import KafkaException
 
 from eventveil.kafka.cluster import Cluster, Topic
-from eventveil.kafka.log import read_backwards, read_partition, read_table
+from eventveil.kafka.log import committed_ends, read_backwards, read_partition, read_table
 from eventveil.kinds.placement import rekeying_places, value_places
 from eventveil.kinds.registry import beside, kind_of, plan_readings, plan_streams
 from eventveil.lifecycle.manifest import ManifestRecord, check_cluster, check_neighbours
@@ -25,6 +26,7 @@ from eventveil.model.topology import Kafka, Topology
 from eventveil.tasks.repartition import fingerprint
 from eventveil.topology.changes import remedy_for_topics, remedy_for_values
 
+_DECIDED_SECONDS, _PAUSE_SECONDS = 2.0, 0.1
 #: Offsets at the end of a partition that are looked at first: states may be large.
 _FEW = 64
 
@@ -72,15 +74,17 @@ def check_file(topology: Topology, cluster: Cluster) -> None:
 
     Each owner compares more, with what it reads past the barrier. But a worker has owners only once it has
     joined its group: if it stops then, all other workers have given up their partitions, and take them over
-    twice. What is missing or cannot be read is left to the owners. Blocks.
+    twice. The broker that answers is believed. What is missing, cannot be read, or is not decided yet is left
+    to the owners. Blocks.
     """
-    with suppress(KafkaException, Unsettled, msgspec.MsgspecError):
+    places: dict[TopicPartition, list[_Genesis]] = {}
+    with suppress(KafkaException, Unsettled):
         live = _live(topology, cluster)
-        places: dict[TopicPartition, list[_Genesis]] = {}
         # The last place of a stream is that of its budget, whose genesis knows most.
         for one in {one.name: one for one in _wanted(topology, live)}.values():
             places.setdefault(one.place, []).append(one)
-        for place, wanted in places.items():
+    for place, wanted in places.items():
+        with suppress(KafkaException, Unsettled, msgspec.MsgspecError):
             found = _first(topology.kafka, place, wanted)
             known = {name: one.instance for name, one in found.items()}
             if not _all_fit(found, wanted, live) or known != _newest(topology.kafka, cluster, place, known):
@@ -108,7 +112,7 @@ def _all_fit(
         for one in wanted:
             if one.name in found:
                 _check_one(one, found[one.name], live)
-    except StateRefused:
+    except (StateRefused, Unsettled):
         return False
     return True
 
@@ -147,14 +151,27 @@ def _check_newest(
     wanted: Sequence[_Genesis],
     live: Mapping[str, Topic],
 ) -> None:
-    """Raise StateRefused if a genesis does not fit: the one of the last migration counts.
-
-    Its transaction may be committed and not readable yet, so what is undecided now is waited for.
-    """
-    table = read_table(kafka, *place, least=cluster.end_offsets([place])[place])
+    """Raise StateRefused if a genesis does not fit: the one of the last migration counts."""
+    if not _is_decided(kafka, cluster, place):
+        return
+    table = read_table(kafka, *place)
     for one in wanted:
         if ManifestRecord.key(one.name) in table:
-            _check(one, table, live)
+            with suppress(Unsettled):
+                _check(one, table, live)
+
+
+def _is_decided(kafka: Kafka, cluster: Cluster, place: TopicPartition) -> bool:
+    """Whether all that a partition has now can be read: a migration that is committed takes a moment.
+
+    A transaction that a worker left open when it was killed takes longer. Its successor ends it.
+    """
+    end, give_up = cluster.end_offsets([place])[place], time.monotonic() + _DECIDED_SECONDS
+    while committed_ends(kafka, place.topic, [place.partition])[place.partition] < end:
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(_PAUSE_SECONDS)
+    return True
 
 
 def _check(one: _Genesis, table: Mapping[bytes, bytes], live: Mapping[str, Topic]) -> None:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -69,3 +75,24 @@ def test_a_missing_right_stops_a_worker_at_once(monkeypatch: pytest.MonkeyPatch)
     inspecting(monkeypatch, KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaException):
         run._mistakes_that_stay(topology(), 30.0)
+
+
+#: A worker that takes itself for the first process of a container, and waits for its topics for good.
+WAITING = """
+import os, time
+from eventveil.cli import run
+from tests.unit.support import topology
+os.getpid = lambda: 1
+run._mistakes_that_stay = lambda *_: (print("waiting", flush=True), time.sleep(60))
+run.run_worker(topology(), lambda _: None)
+"""
+
+
+def test_the_first_process_of_a_container_ends_when_asked_before_it_works() -> None:
+    with subprocess.Popen([sys.executable, "-c", WAITING], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"waiting\n"
+        begun = time.monotonic()
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert time.monotonic() - begun < 30
