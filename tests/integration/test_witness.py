@@ -329,7 +329,7 @@ def test_a_worker_does_not_begin_without_the_witness_that_it_was_given(
     arguments = ("--witness", str(file), "--metrics", "off")
     with WorkerProcess("eventveil", application.path, log, *arguments) as worker:
         assert worker.wait() == 1
-    assert f"stopped: {file}: there is no such file. `eventveil ledger --witness` begins" in log.read_text()
+    assert f"stopped: {file}: there is no such file. `eventveil ledger --witness` creates" in log.read_text()
     application.command("ledger", str(application.path), "--witness", str(file))
     file_of_worker = WitnessFile(file, load(str(application.path), {}).name)
     assert refusals(application.path, file_of_worker) == []
