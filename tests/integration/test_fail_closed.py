@@ -18,6 +18,8 @@ import pytest
 from click.testing import CliRunner
 
 from eventveil.cli.main import main
+from eventveil.kafka.cluster import Cluster
+from eventveil.model.topology import Kafka
 from eventveil.topology.changes import MIGRATE, REFUSED, SOUND, anew
 from tests.kafka.topics import create_topic, end_offset, grow_topic, produce, read
 from tests.worker.application import COLUMNS, Application, Traffic
@@ -156,6 +158,18 @@ def test_another_source_is_refused(edited: Application) -> None:
     assert any(told in one for one in found)
     for message in found:
         assert "source.topic was" in message or f"it holds state of {edited.source}, partition" in message
+
+
+def test_a_source_whose_name_is_wrong_is_not_created(edited: Application) -> None:
+    """As many partitions as new sources get may be others than those of the source that was counted."""
+    wrong = f"{edited.source}.wrong"
+    edited.document["streams"]["places"]["source"]["topic"] = wrong
+    edited.document["topics"]["partitions"] = edited.partitions + 2
+    edited.write()
+    output = edited.failing_command("topics", str(edited.path), "--create", "--sources")
+    assert f"it holds state of {edited.source}, partition 0 (stream places), not of {wrong}" in output
+    assert "created" not in output
+    assert wrong not in Cluster(Kafka(edited.bootstrap)).topics({wrong})
 
 
 def test_another_number_of_partials_is_refused(edited: Application) -> None:

@@ -77,8 +77,10 @@ def topics(
 def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
     cluster = Cluster(topology.kafka)
     inspection = inspect_topics(topology, cluster)
-    if inspection.missing and not inspection.mistakes:
-        # Before anything is created that would have no use.
+    source_lacks = any(plan.is_source for plan in inspection.missing)
+    if source_lacks or (inspection.missing and not inspection.mistakes):
+        # Before anything is created that would have no use. Of a source that is not there, a wrong name is
+        # told first: how many partitions it would get says nothing of those that there are.
         check_useful(topology, cluster, inspection, time.time_ns() // 1_000_000)
     creatable = [plan for plan in inspection.missing if create and (sources or not plan.is_source)]
     absent_sources = [plan for plan in inspection.missing if plan.is_source and plan not in creatable]
