@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections import ChainMap
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from eventveil.mechanisms import plugins
@@ -50,7 +51,7 @@ KINDS: dict[str, type[Mechanism]] = {
 LOCAL_KINDS: dict[str, type[Mechanism]] = {Topl.kind: Topl}
 
 #: Those of Eventveil, whose names no plug-in can have.
-OWN = KINDS | LOCAL_KINDS
+OWN: Mapping[str, type[Mechanism]] = ChainMap(KINDS, LOCAL_KINDS)
 
 #: The option that makes another mechanism of a kind that has it.
 PAN = "pan_private"
@@ -81,8 +82,8 @@ def options_of(kind: str) -> frozenset[str]:
     return frozenset(find(kind).options | (find(kind, {PAN}).options if kind in PAN_PRIVATE else frozenset()))
 
 
-def _own(options: Container[str]) -> dict[str, type[Mechanism]]:
-    return OWN | PAN_PRIVATE if PAN in options else OWN
+def _own(options: Container[str]) -> Mapping[str, type[Mechanism]]:
+    return {**OWN, **PAN_PRIVATE} if PAN in options else OWN
 
 
 def of_stream(stream: Stream, noise: NoiseSource) -> Mechanism:
