@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from confluent_kafka import Message, Producer
 
 from eventveil.cli.main import main
-from tests.kafka.topics import LOG_APPEND_TIME, create_topic, read, unique
+from tests.kafka.topics import LOG_APPEND_TIME, alter_topic, create_topic, read, unique
 from tests.unit.doctor.making import FILE
 from tests.worker.process import WorkerProcess
 
@@ -85,6 +85,27 @@ def test_where_the_broker_stamps_records_the_worker_would_say_the_same(kafka: st
     assert (outcomes["counted"], outcomes["bounded"]) == (100, EVENTS - 100)
     assert found["sources"][0]["mistakes"] == []
     assert found["changes"] == []
+
+
+def test_records_from_before_the_broker_stamped_them_change_no_file(kafka: str, tmp_path: Path) -> None:
+    topic = create_topic(kafka, unique("views"), PARTITIONS)
+    path = shop(kafka, tmp_path, topic)
+    write(kafka, topic, partitioner="murmur2_random")
+    alter_topic(kafka, topic, LOG_APPEND_TIME)
+    status, found = doctor(str(path))
+    (stream,) = found["streams"]
+    assert (status, found["changes"], found["beside"]) == (3, [], [])
+    assert stream["reasons"][0]["remedy"].startswith("the topic stamps records by now, and these are from be")
+
+    write(kafka, topic, partitioner="murmur2_random")
+    status, found = doctor(str(path), "--records", str(2 * EVENTS))
+    (source,), (stream,) = found["sources"], found["streams"]
+    assert (status, found["changes"]) == (0, [])
+    assert (source["read"], stream["events"]) == (EVENTS, EVENTS)
+    assert source["notes"] == [
+        f"{EVENTS} records of these are from before the topic had message.timestamp.type=LogAppendTime,"
+        " and are left out here"
+    ]
 
 
 def test_a_topic_that_is_not_there_is_told(kafka: str, tmp_path: Path) -> None:

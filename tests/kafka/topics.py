@@ -13,7 +13,15 @@ from aiokafka import TopicPartition as AioPartition
 from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.produce import ProduceRequest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
 from eventveil.kafka.barrier import is_nonce
 
@@ -37,6 +45,17 @@ def create_topic(
     admin.create_topics([topic])[name].result(30)
     _wait_for_leaders(admin, name, partitions)
     return name
+
+
+def alter_topic(bootstrap: str, name: str, settings: Mapping[str, str]) -> None:
+    """Change settings of a topic."""
+    entries = [
+        ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+        for setting, value in settings.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def grow_topic(bootstrap: str, name: str, partitions: int) -> None:

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from click.testing import CliRunner
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
 
 from eventveil.cli.main import main
 from eventveil.kafka.log import offset_of
@@ -36,7 +36,7 @@ from tests.chaos.verifier import (
     true_counts,
     verify,
 )
-from tests.kafka.topics import Isolation, create_topic, end_offset, read, unique
+from tests.kafka.topics import Isolation, alter_topic, create_topic, end_offset, read, unique
 
 ORIGIN = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 COLUMNS = ["north", "east", "south", "west"]
@@ -125,12 +125,7 @@ class Application:
 
     def alter(self, topic: str, settings: dict[str, str]) -> None:
         """Change settings of a topic."""
-        entries = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in settings.items()
-        ]
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        self._admin.incremental_alter_configs([resource])[resource].result(30)
+        alter_topic(self.bootstrap, topic, settings)
 
     def delete(self, topic: str) -> None:
         """Delete a topic and wait until it is gone."""

@@ -147,6 +147,10 @@ class CountsReport(StreamReport):
         stream, keys = self.seen.stream, self.seen.keys
         if reason == Reason.WRONG_PARTITION and keys is not None:
             return explained(keys.users, stream.source.partitioner)
+        if reason == Reason.NO_APPEND_TIME and self.seen.sample.stamps:
+            return (
+                "the topic stamps records by now, and these are from before: send others, and run this again"
+            )
         text = self._of_format(reason) or remedy_of(reason, detail, stream)
         if is_absent(reason, detail) and detail.startswith(_WITH_SECOND):
             name = detail.split()[1]

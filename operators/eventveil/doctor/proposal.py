@@ -197,7 +197,7 @@ def _changed(
 
 def _needs_stamps(stream: Stream, sample: SourceSample) -> bool:
     unstamped = any(not one.appended for one in sample.records)
-    return stream.source.append_time == "broker" and unstamped and not sample.is_file
+    return stream.source.append_time == "broker" and unstamped and not (sample.is_file or sample.stamps)
 
 
 def _format(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
@@ -362,7 +362,7 @@ def why_not_served(seen: CountsDiagnosis) -> str:
 
 def _append_time(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
     number = seen.verdicts.reasons.get(Reason.NO_APPEND_TIME.value, 0)
-    if number:
+    if number and not seen.sample.stamps:
         yield "source.append_time", "boundary", f"{number} records have no append time of the broker"
         if seen.stream.timeline.max_ahead < _SHORT_OUTAGE:
             why = f"then {duration_text(LONGEST_OUTAGE)}: with boundary, a longer outage loses events"

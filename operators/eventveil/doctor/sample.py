@@ -59,6 +59,11 @@ class SourceSample:
         """Whether nothing is known of keys, partitions and append times."""
         return self.rules is not None
 
+    @property
+    def stamps(self) -> bool:
+        """Whether the broker stamps what is written now, whatever records are from before."""
+        return (self.settings or {}).get("message.timestamp.type") == "LogAppendTime"
+
 
 def chunk(
     records: Iterable[SampledRecord], *, partition: int, renumber: bool, schemas: Schemas = NO_SCHEMAS

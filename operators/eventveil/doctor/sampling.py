@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from itertools import takewhile
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaException, Message
 
 from eventveil.doctor.framing import framing_of
 from eventveil.doctor.sample import SampledRecord, SourceSample
+from eventveil.doctor.wording import numbered
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import committed_ends, headers_of, offset_of, read_partition
@@ -41,13 +43,28 @@ def newest_of_topic(
             f"{lacking} of the {len(records)} records have a header whose name is not UTF-8. A worker reads"
             " their headers, with such bytes replaced; this command judges these records as if they had none"
         )
+    sample = SourceSample(topic, found.partitions, records, held, settings, mistakes, notes)
+    records = _since_stamped(sample, notes)
     values = [one.value for one in records]
     if topic in topology.by_schema:
         schemas = NO_SCHEMAS if known is None else known.of(values)
     else:
         schemas, more = schemas_of(topology, values)
         notes = [*notes, *more]
-    return SourceSample(topic, found.partitions, records, held, settings, mistakes, notes, schemas=schemas)
+    return replace(sample, records=records, notes=notes, schemas=schemas)
+
+
+def _since_stamped(sample: SourceSample, notes: list[str]) -> list[SampledRecord]:
+    """The records that the broker has stamped, if it stamps them by now; else all."""
+    stamped = [one for one in sample.records if one.appended]
+    earlier = len(sample.records) - len(stamped)
+    if not (sample.stamps and stamped and earlier):
+        return [*sample.records]
+    notes.append(
+        f"{numbered(earlier, 'record')} of these are from before the topic had"
+        " message.timestamp.type=LogAppendTime, and are left out here"
+    )
+    return stamped
 
 
 def schemas_of(topology: Topology, values: list[bytes | None]) -> tuple[Schemas, list[str]]:
