@@ -255,6 +255,8 @@ def remedy_of(reason: str, detail: str, stream: Stream | None = None) -> str:
     """What to do about records that are refused for a reason with that detail, by ``stream`` if it counts."""
     if reason == Reason.WRONG_TYPE and "time at" in detail and detail.endswith(DECIMALS):
         return "give time_unit: s if these are epoch seconds; only seconds may have decimals"
+    if _lacks_value(reason, detail):
+        return "point to the number that is the value, or correct the producer"
     if is_no_value(reason, detail):
         return next(remedy for end, remedy in NO_VALUE.items() if detail.endswith(end))
     if reason in (Reason.BEFORE_ORIGIN, Reason.TOO_FAR_AHEAD) and (unit := _wrong_unit(detail, stream)):
@@ -282,6 +284,11 @@ def _wrong_unit(detail: str, stream: Stream | None) -> str | None:
         close = abs(stream.timeline.origin - off) < 25 * year
         return "close to 1970" if close and stream.source.time_unit != "ms" else None
     return f"{off // year:,} years ahead" if off > _CENTURY else None
+
+
+def _lacks_value(reason: str, detail: str) -> bool:
+    """Whether an event of a stream of values has no number where its value should be."""
+    return reason in (Reason.MISSING_FIELD, Reason.WRONG_TYPE) and detail.startswith("the value at ")
 
 
 def is_no_value(reason: str, detail: str) -> bool:
@@ -313,6 +320,8 @@ def setting_of(reason: str, detail: str) -> str:
     """The setting, such as ``source.partitioner``, that a reason with that detail is likely due to."""
     if detail.startswith(NO_COLUMN):
         return FOUND_COLUMNS.settings[0]
+    if _lacks_value(reason, detail):
+        return "source.value"
     settings = REMEDIES[Reason(reason)].settings
     field = next((one for one in _POINTERS if f"{one} at" in detail), None)
     if field is None:

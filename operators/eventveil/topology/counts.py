@@ -55,6 +55,8 @@ _PARTITIONERS_OF_CLIENTS = {
     "consistent": "librdkafka's consistent is called crc32 here",
     "murmur2_random": "librdkafka's murmur2_random is called murmur2 here",
     "fnv1a": "fnv1a, Sarama's default, cannot be named; set repartition: true and leave the partitioner out",
+    "java": "the default of Java's client is called murmur2 here",
+    "librdkafka": "the default of librdkafka is called crc32 here",
     "default": "the default of Java's client is called murmur2 here, that of librdkafka crc32",
 }
 

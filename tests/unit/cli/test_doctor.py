@@ -68,3 +68,29 @@ def test_what_cannot_be_read_is_told(topology: Path, tmp_path: Path) -> None:
     assert "none.jsonl" in missing.stderr
     topology.write_text("version: 2")
     assert doctor(topology).exit_code == 78
+
+
+VALUES = """
+version: 1
+name: museum
+kafka: {bootstrap: "localhost:9092"}
+streams:
+  minutes:
+    source: {topic: landed, value: VALUE}
+    values: {maximum: 480, step: 1}
+    mechanism: {kind: tops, epsilon: 1, held: 4096}
+    sink: {topic: minutes}
+"""
+
+
+@pytest.mark.parametrize(("value", "reason"), [("/wrong", "missing-field"), ("/room", "wrong-type")])
+def test_the_pointer_of_values_is_named_where_no_number_is(value: str, reason: str, tmp_path: Path) -> None:
+    path, events = tmp_path / "museum.yaml", tmp_path / "events.jsonl"
+    path.write_text(VALUES.replace("VALUE", value))
+    events.write_text("".join(f'{{"minutes": {one}, "room": "east"}}\n' for one in range(300)))
+    told = doctor(path, "--input", str(events))
+    assert told.exit_code == 3
+    assert f"300 {reason}: the value at {value} would be 0" in told.output
+    assert f"{path}:7:29: source.value: point to the number that is the value" in told.output
+    path.write_text(VALUES.replace("VALUE", "/minutes"))
+    assert "300 of 300 events would count" in doctor(path, "--input", str(events)).output

@@ -115,6 +115,7 @@ IN_BASE = [
     ("option of another mechanism", "kind: budget-absorption", "factor: 2\n      kind: uniform", "19:15", "uniform has no option factor; remove it, or use one of budget-absorption, budget-distribution"),
     ("Gaussian noise of a kind that tests", "window: 120", "window: 120\n      noise: gaussian", "22:14", "noise: budget-absorption has no Gaussian noise, because it tests with Laplace noise whether to publish, and the accounting is for Gaussian noise alone; remove it, or use one of sample, seasonal, time-unit, totals, uniform"),
     ("window as a duration", "window: 120", "window: 1d", "21:15", "window: found '1d', expected a whole number of timestamps from 1 to 1000000"),
+    ("partitioner by the client that has it", "      time: /time\n", "      time: /time\n      partitioner: java\n", "13:20", "the default of Java's client is called murmur2 here"),
     ("partitioner by its name in librdkafka", "      time: /time\n", "      time: /time\n      partitioner: consistent_random\n", "13:20", "librdkafka's consistent_random is called crc32 here"),
     ("delta 0", "kind: budget-absorption", "delta: 0\n      noise: gaussian\n      kind: uniform", "19:14", "delta: found the number 0, expected an exact number from 1e-30 to 1e-4, such as 1e-9"),
     ("Gaussian noise of a kind not proved, with its delta", "kind: budget-absorption", "noise: gaussian\n      delta: 1e-9\n      kind: paced", "19:14", "noise: paced has no Gaussian noise, because it is proved for Laplace noise alone; remove it"),
