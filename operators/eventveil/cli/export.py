@@ -89,6 +89,7 @@ def export(
     if every is None and groups is None and (average or partial or zone is not None):
         raise click.UsageError("--average, --partial and --zone apply to sums: add --every or --groups")
     form: Literal["long", "wide"] = "long" if is_long else "wide"
+    empty = 0
     try:
         named = _groups(groups)
         releases = _read(source, stream, start, end)
@@ -100,6 +101,7 @@ def export(
             pieces, total, unit = releases.pieces(form, level), len(releases), "timestamp"
         else:
             sums = releases.totals(every, zone=zone, groups=named, level=level, partial=partial)
+            empty = 0 if partial else len(sums) - int(sums.complete.sum())
             pieces, total, unit = (sums.per_timestamp() if average else sums).pieces(form), len(sums), "total"
         with appearing(output) as opened, progress("writing") as told:
             write(_counted(pieces, total, told), opened)
@@ -110,6 +112,9 @@ def export(
         what = f"{error.filename or output}: {error.strerror or error}"
         fail("export", f"{what}; check the path and its permissions")
     click.echo(f"eventveil export: {count(total, unit)} of {releases.stream}, in {output}", err=True)
+    if empty:
+        which = f"{empty} of them {'is' if empty == 1 else 'are'} empty"
+        click.echo(f"eventveil export: {which}: no release for a part of the span; see --partial", err=True)
 
 
 def _kind(kind: str | None, output: str) -> str:

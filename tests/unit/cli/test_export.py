@@ -43,6 +43,16 @@ def test_a_csv_file_has_a_row_for_each_time_and_column(source: Path, tmp_path: P
     assert len(rows(output)) == 98
 
 
+def test_sums_that_are_empty_are_told(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "days.csv"
+    exported = export(source, output, "--every", "1d", "--columns", "home")
+    whole = [row["complete"] for row in rows(output)]
+    assert whole.count("false") == 1
+    assert "1 of them is empty: no release for a part of the span; see --partial" in exported.output
+    assert [row["total"] == "" for row in rows(output)] == [one == "false" for one in whole]
+    assert "of them" not in export(source, output, "--every", "1d", "--partial", "--force").output
+
+
 def test_an_output_that_nobody_reads_any_more_is_no_error(tmp_path: Path) -> None:
     many = written(tmp_path, [record(at) for at in range(1, 20_000)])
     program = "from eventveil.cli.main import main; main()"
