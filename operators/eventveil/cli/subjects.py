@@ -77,7 +77,7 @@ def of_topology(path: str, source: str | None, only: str | None) -> AdviceSubjec
     topology = load_or_exit(path)
     if source is None:
         raise click.UsageError(f"{path} is a topology; --input FILE or topic:NAME says where events are")
-    every = [one for one in topology.streams if kind_of(one).raw_events and kind_of(one).has_users]
+    every = [one for one in topology.streams if kind_of(one).raw_events and one.source.keyed_by == "user"]
     streams = [one for one in every if only in {None, one.name}]
     if source.startswith(_TOPIC):
         topic = source.removeprefix(_TOPIC)

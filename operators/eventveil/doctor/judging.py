@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from eventveil.counting.counter import CounterState
-from eventveil.decoding.rules import Reason, ValueDecoder
+from eventveil.decoding.rules import NOT_PUBLIC, Reason, ValueDecoder
 from eventveil.doctor.sample import SampledRecord, SourceSample, by_partition, chunk
 from eventveil.kinds.registry import kind_of
 from eventveil.model import fields, timeline
@@ -18,7 +18,6 @@ from eventveil.tasks.aggregate import PartitionAggregator
 _INSTANCE = "doctor"
 #: A header that records get to be judged as if their user could be read.
 _USER = "eventveil-doctor-user"
-_UNLISTED = " is not a public column"
 #: At most this many examples of a reason are kept.
 _EXAMPLES = 3
 
@@ -127,7 +126,7 @@ def unlisted(stream: Stream, sample: SourceSample, now: int) -> Counter[str]:
     counts = replace(stream.counts, unknown="dead-letter", unknown_column=None)
     details = judge(replace(stream, counts=counts), sample, now, stamped=True).details
     found = details.get(Reason.UNKNOWN_COLUMN.value, Counter())
-    return Counter({detail.removesuffix(_UNLISTED): number for detail, number in found.items()})
+    return Counter({detail.removesuffix(NOT_PUBLIC): number for detail, number in found.items()})
 
 
 def judge_values(stream: ReadingStream, sample: SourceSample) -> Verdicts:

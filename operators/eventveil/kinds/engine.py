@@ -13,7 +13,6 @@ class Engine(CountsKind):
     """Also closed as counts are, by the clock and where asked for by watermarks."""
 
     name = "engine"
-    has_users = False
     outcomes = ENGINE_OUTCOMES
     limits = (
         "an engine counts, and nothing shows whether it bounds users: epsilon is as good as its promise"

@@ -32,8 +32,6 @@ class StreamKind(ABC, Generic[OneStream, OnePlan]):
     """The role that reads the source of such a stream."""
     partitions: ClassVar[int | None] = None
     """How many partitions its source has to have; None: any number."""
-    has_users: ClassVar[bool] = True
-    """Whether its records are events of users, who are found in them; counts of others name nobody."""
     raw_events: ClassVar[bool] = True
     """Whether its events are raw data, so that there are true counts; local reports are private already."""
     gives_up: ClassVar[bool] = False

@@ -13,7 +13,7 @@ from eventveil.report.facts import AuditFacts
 def tasks(topology: Topology, audit: AuditFacts | None) -> Iterator[str]:
     """The open points; what the audit leaves open first."""
     yield from _of_audit(topology, audit)
-    users = sorted({_user(stream) for stream in topology.streams if kind_of(stream).has_users})
+    users = sorted({_user(stream) for stream in topology.streams if stream.source.keyed_by == "user"})
     if users:
         yield f"Identity: is one value of {'; '.join(users)} one person, and does it stay the same for years?"
     yield (
