@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from eventveil.kafka.admin import Admin
 from tests.chaos.schedule import ClusterFault
 from tests.kafka.cluster import BROKERS, CONTROLLER, SESSION_SECONDS, Cluster, Others
 from tests.kafka.links import Way
@@ -208,7 +209,7 @@ def _alter(cluster: Cluster, topics: Sequence[str], value: str) -> None:
     resources = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry]) for topic in topics]
     deadline = time.monotonic() + _WHOLE_SECONDS
     while True:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        admin = Admin({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         futures = admin.incremental_alter_configs(resources, request_timeout=_ASK_SECONDS).values()
         try:
             for future in futures:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 
+from eventveil.kafka.admin import Admin
 from tests.kafka.archive import works
 from tests.kafka.broker import LocalBroker, local_broker
 from tests.kafka.jars import BrokerError, missing_tools
@@ -49,7 +49,7 @@ def port() -> int:
 
 
 def serves(bootstrap: str) -> bool:
-    return bool(AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=60).brokers)
+    return bool(Admin({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=60).brokers)
 
 
 def processes_naming(directory: Path) -> list[str]:

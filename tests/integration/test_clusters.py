@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
+from eventveil.kafka.admin import Admin
 from eventveil.kafka.cluster import Cluster
 from eventveil.model.topology import Kafka
 from eventveil.topology.loading import load
@@ -53,7 +53,7 @@ def test_a_mirror_of_all_topics_on_another_cluster_is_refused_by_worker_and_comm
     log, path = tmp_path / "log", application.path
     with WorkerProcess("tests.worker.silent", path, log, "3"), Traffic(application, seed=1):
         wait_for_releases(application, 3)
-    there = AdminClient({"bootstrap.servers": application.bootstrap, "log_level": 0})
+    there = Admin({"bootstrap.servers": application.bootstrap, "log_level": 0})
     topics = [topic for topic in there.list_topics(timeout=30).topics if topic.startswith(application.name)]
     mirror(application.bootstrap, elsewhere.bootstrap, topics)
 

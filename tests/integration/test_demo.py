@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from confluent_kafka.admin import AdminClient
 
 from benchmarks.demo.__main__ import COLUMN_OF
 from benchmarks.demo.flights import first_flights, true_counts
+from eventveil.kafka.admin import Admin
 from eventveil.topology.loading import load
 from tests.kafka.jars import missing_tools
 
@@ -72,7 +72,7 @@ class Demo:
 
 
 def topics_of_demos(bootstrap: str) -> set[str]:
-    topics = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=60).topics
+    topics = Admin({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=60).topics
     return {topic for topic in topics if topic.startswith("flights-demo-")}
 
 

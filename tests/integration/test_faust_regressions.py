@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
+from eventveil.kafka.admin import Admin
 from tests.integration import test_surroundings, test_worker, test_worker_killed
 from tests.kafka.topics import abandon, end_offset, read, settled, transactional_producer
 from tests.worker.application import Application, Traffic
@@ -158,7 +158,7 @@ def test_faust_streaming_597_an_empty_changelog_partition_is_recovered_from_or_r
 
 def empty(application: Application, places: list[tuple[str, int]]) -> None:
     """Delete every record, as retention would; only a topic with cleanup.policy delete allows it."""
-    admin = AdminClient({"bootstrap.servers": application.bootstrap, "log_level": 0})
+    admin = Admin({"bootstrap.servers": application.bootstrap, "log_level": 0})
     for topic, partition in places:
         application.alter(topic, {"cleanup.policy": "compact,delete"})
         place = TopicPartition(

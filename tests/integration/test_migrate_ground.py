@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from eventveil.cli import migrate
+from eventveil.kafka.admin import Admin
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kinds.registry import merged_streams
 from eventveil.lifecycle.apply import StreamMigrator
@@ -362,7 +362,7 @@ def test_partial_counts_that_were_not_released_are_made_again(kafka: str, tmp_pa
     application.create()
     run(application, [(application.source, 3, 30)])
     before = counted(application, application.sink)
-    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
+    admin = Admin({"bootstrap.servers": kafka, "log_level": 0})
     partials = f"{application.name}-partials"
     log = application.path.with_suffix(".log")
     (plan,) = merged_streams(load(str(application.path), {}))

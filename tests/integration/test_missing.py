@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
+from eventveil.kafka.admin import Admin
 from eventveil.kafka.cluster import Cluster
 from eventveil.lifecycle.topics import plan_topics
 from eventveil.model.topology import Kafka
@@ -39,7 +40,7 @@ def brokers(tmp_path: Path) -> Iterator[tuple[LocalBroker, SecondBroker]]:
         transactional_producer(first.bootstrap, unique("first"))
         group = Consumer({"bootstrap.servers": first.bootstrap, "group.id": unique("first")})
         group.subscribe(["none"])
-        admin = AdminClient({"bootstrap.servers": first.bootstrap})
+        admin = Admin({"bootstrap.servers": first.bootstrap})
         deadline = time.monotonic() + 180
         while "__consumer_offsets" not in admin.list_topics(timeout=30).topics:
             assert time.monotonic() < deadline
@@ -52,7 +53,7 @@ def brokers(tmp_path: Path) -> Iterator[tuple[LocalBroker, SecondBroker]]:
 def create_topics(application: Application) -> None:
     """All topics on the first broker, except for one partition of the source; without a genesis."""
     plans = plan_topics(load(str(application.path), {}), {application.source: 3})
-    admin = AdminClient({"bootstrap.servers": application.bootstrap, "log_level": 0})
+    admin = Admin({"bootstrap.servers": application.bootstrap, "log_level": 0})
     topics = [
         NewTopic(
             plan.name,

@@ -11,8 +11,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
-
+from eventveil.kafka.admin import Admin
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.writer import Writer
@@ -51,7 +50,7 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 
 def _living() -> dict[str, int]:
-    kinds = (FencedTable, Writer, Cluster, AdminClient)
+    kinds = (FencedTable, Writer, Cluster, Admin)
     objects = gc.get_objects()
     return {kind.__name__: sum(type(one) is kind for one in objects) for kind in kinds}
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from numpy.typing import NDArray
 
 from eventveil.advise.reading import read_events
 from eventveil.cli.main import main
+from eventveil.kafka.admin import Admin
 from eventveil.kafka.log import read_topic
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import Kafka, Stream
@@ -325,7 +325,7 @@ def test_an_empty_topic_gives_every_timestamp(application: Application) -> None:
 def test_what_retention_has_removed_is_told(application: Application, tmp_path: Path) -> None:
     start = coming()
     produce(application.bootstrap, application.source, [event("u", start)] * 5)
-    admin = AdminClient({"bootstrap.servers": application.bootstrap, "log_level": 0})
+    admin = Admin({"bootstrap.servers": application.bootstrap, "log_level": 0})
     for future in admin.delete_records([TopicPartition(application.source, 0, 3)]).values():
         future.result()
     result = run(application, tmp_path / "out", "--from", format_rfc3339(start), "--to", "last")

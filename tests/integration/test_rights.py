@@ -22,12 +22,12 @@ from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     ResourcePatternType,
     ResourceType,
 )
 
 from eventveil.cli.main import main
+from eventveil.kafka.admin import Admin
 from eventveil.local import Control
 from tests.kafka.broker import LocalBroker
 from tests.kafka.jars import missing_tools
@@ -84,7 +84,7 @@ class Secured:
         # So far ahead that an event that is of the near future is in time, however long sending it takes.
         self.application = Application(broker.bootstrap, folder, max_ahead=5000)
         self._broker, self._folder = broker, folder
-        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        self._admin = Admin({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         name, source = self.application.name, self.application.source
         outputs = [self.application.sink, self.application.dead]
         worker: list[Right] = [

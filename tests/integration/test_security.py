@@ -20,15 +20,11 @@ import pytest
 from aiokafka.errors import KafkaError
 from click.testing import CliRunner
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from eventveil.cli.main import main
 from eventveil.kafka import cluster, settings, tokens
+from eventveil.kafka.admin import Admin
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.diagnosis import NotReached
 from eventveil.kafka.log import committed_ends, read_partition
@@ -63,7 +59,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
     if missing := missing_tools():
         pytest.skip("; ".join(missing))
     with secured_broker(tmp_path_factory.mktemp("security") / "files") as one:
-        admin = AdminClient({"bootstrap.servers": one.bootstrap, "log_level": 0})
+        admin = Admin({"bootstrap.servers": one.bootstrap, "log_level": 0})
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         change = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
         for future in admin.alter_user_scram_credentials([change]).values():

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
+from eventveil.kafka.admin import Admin
 from tests.chaos.verifier import java_partition
 from tests.kafka.topics import LOG_APPEND_TIME, create_topic, end_offset, grow_topic, read
 from tests.worker.application import ORIGIN, Application
@@ -223,7 +223,7 @@ def test_records_that_are_removed_before_a_frozen_worker_reads_them_stop_it_with
     application: Application,
 ) -> None:
     events = Events(application)
-    admin = AdminClient({"bootstrap.servers": application.bootstrap, "log_level": 0})
+    admin = Admin({"bootstrap.servers": application.bootstrap, "log_level": 0})
     with run(application) as worker:
         worker.wait_for_log("ready")
         events.send(30)

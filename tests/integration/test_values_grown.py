@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient
 
+from eventveil.kafka.admin import Admin
 from eventveil.kafka.cluster import Cluster
 from eventveil.lifecycle.layout import Layout
 from eventveil.replay.inputs import TopicInput
@@ -85,7 +85,7 @@ def test_a_source_of_values_gets_partitions_and_every_value_its_one_reading(
         feed(*place, 150)
     application.run(fed)
 
-    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
+    admin = Admin({"bootstrap.servers": kafka, "log_level": 0})
     grow_topic(kafka, first, 3)
     for place in ((first, 0), (first, 2), (second, 1)):
         feed(*place, 70)

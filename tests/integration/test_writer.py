@@ -10,13 +10,9 @@ from typing import cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
+from eventveil.kafka.admin import Admin
 from eventveil.kafka.writer import Appended, Writer
 from eventveil.model.records import Outgoing
 from eventveil.model.topology import Kafka, Security
@@ -211,7 +207,7 @@ def test_a_topic_that_is_gone_is_missed_and_not_made_anew(
     topic = new_topic()
     one = writer(kafka, unique("owner"))
     write(one, Outgoing(topic, b"before", b"key", partition))
-    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
+    admin = Admin({"bootstrap.servers": kafka, "log_level": 0})
     delete_topic(kafka, topic)
     one.begin(2)
     record = Outgoing(topic, b"after", b"key", partition)
@@ -287,7 +283,7 @@ def test_it_is_admitted_by_scram_and_told_when_it_is_not(tmp_path: Path) -> None
     broker.start()
     try:
         topic = create_topic(broker.bootstrap, unique("changelog"))
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        admin = Admin({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         change = UserScramCredentialUpsertion("owner", info, b"secret, of the owner")
         for future in admin.alter_user_scram_credentials([change]).values():

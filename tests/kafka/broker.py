@@ -23,8 +23,8 @@ from threading import Event
 
 import click
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
+from eventveil.kafka.admin import Admin
 from tests.kafka import archive
 from tests.kafka.jars import BrokerError, class_path
 from tests.kafka.ports import HOST, Reservation, reserve
@@ -240,7 +240,7 @@ class LocalBroker:
     def _wait_until_it_serves(self) -> None:
         deadline = time.monotonic() + START_SECONDS
         # Only an unfenced broker is in the metadata.
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        admin = Admin({"bootstrap.servers": self.bootstrap, "log_level": 0})
         while time.monotonic() < deadline:
             if not self.running():
                 self._give_up("ended while starting")

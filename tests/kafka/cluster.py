@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Literal
 
 from confluent_kafka import ElectionType
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
+from eventveil.kafka.admin import Admin
 from tests.kafka.asking import Metadata, metadata
 from tests.kafka.broker import LocalBroker
 from tests.kafka.jars import BrokerError, at_least
@@ -263,14 +264,14 @@ class Cluster:
 
     def elect_preferred(self) -> None:
         """Every partition gets its first replica as leader; those that have it, keep it."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        admin = Admin({"bootstrap.servers": self.bootstrap, "log_level": 0})
         admin.elect_leaders(ElectionType.PREFERRED).result(60)
 
     def place_topic(
         self, name: str, replicas: Sequence[Sequence[int]], settings: Mapping[str, str] | None = None
     ) -> str:
         """Create a topic; ``replicas`` are the brokers of each partition, its first leader first."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        admin = Admin({"bootstrap.servers": self.bootstrap, "log_level": 0})
         topic = NewTopic(
             name,
             num_partitions=len(replicas),

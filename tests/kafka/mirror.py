@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from confluent_kafka import Message, Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 
+from eventveil.kafka.admin import Admin
 from tests.kafka.topics import create_topic, read
 
 #: What a broker tells of a topic and nobody has set.
@@ -15,7 +16,7 @@ _SET_FOR_THE_TOPIC = 1
 
 def mirror(source: str, target: str, topics: Iterable[str]) -> None:
     """Copy what is committed in ``topics`` from one cluster to another, partition by partition."""
-    admin = AdminClient({"bootstrap.servers": source, "log_level": 0})
+    admin = Admin({"bootstrap.servers": source, "log_level": 0})
     for topic in topics:
         partitions = len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
         create_topic(target, topic, partitions, _settings(admin, topic))
@@ -27,7 +28,7 @@ def mirror(source: str, target: str, topics: Iterable[str]) -> None:
         assert producer.flush(30) == 0
 
 
-def _settings(admin: AdminClient, topic: str) -> dict[str, str]:
+def _settings(admin: Admin, topic: str) -> dict[str, str]:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     entries = admin.describe_configs([resource])[resource].result(30)
     return {name: one.value for name, one in entries.items() if one.source == _SET_FOR_THE_TOPIC}

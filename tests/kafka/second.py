@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
-
+from eventveil.kafka.admin import Admin
 from tests.kafka.broker import START_SECONDS, LocalBroker
 from tests.kafka.ports import HOST
 
@@ -25,7 +24,7 @@ class SecondBroker(LocalBroker):
     def start(self) -> None:
         """Return once the cluster knows it."""
         super().start()
-        admin = AdminClient({"bootstrap.servers": self._first.bootstrap, "log_level": 0})
+        admin = Admin({"bootstrap.servers": self._first.bootstrap, "log_level": 0})
         deadline = time.monotonic() + START_SECONDS
         while NODE not in admin.list_topics(timeout=5).brokers:
             if time.monotonic() > deadline:

@@ -14,7 +14,6 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.produce import ProduceRequest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -23,6 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from eventveil.kafka.admin import Admin
 from eventveil.kafka.barrier import is_nonce
 
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -40,7 +40,7 @@ def create_topic(
     bootstrap: str, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None
 ) -> str:
     """Create a topic, wait until its partitions have leaders, return its name."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin = Admin({"bootstrap.servers": bootstrap, "log_level": 0})
     topic = NewTopic(name, partitions, 1, config=dict(settings or {}))
     admin.create_topics([topic])[name].result(30)
     _wait_for_leaders(admin, name, partitions)
@@ -54,18 +54,18 @@ def alter_topic(bootstrap: str, name: str, settings: Mapping[str, str]) -> None:
         for setting, value in settings.items()
     ]
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin = Admin({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def grow_topic(bootstrap: str, name: str, partitions: int) -> None:
     """Give a topic ``partitions`` in all and wait until they have leaders."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin = Admin({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.create_partitions([NewPartitions(name, partitions)])[name].result(30)
     _wait_for_leaders(admin, name, partitions)
 
 
-def _wait_for_leaders(admin: AdminClient, name: str, partitions: int) -> None:
+def _wait_for_leaders(admin: Admin, name: str, partitions: int) -> None:
     """Brokers answer before all of them know what they did; a client is told of an unknown partition."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
@@ -295,7 +295,7 @@ def settled(bootstrap: str, topic: str, partition: int = 0, seconds: float = 30.
 
 def delete_topic(bootstrap: str, topic: str) -> None:
     """Delete a topic and wait until it is gone."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin = Admin({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.delete_topics([topic])[topic].result(30)
     while topic in admin.list_topics(timeout=30).topics:
         time.sleep(0.1)

@@ -18,9 +18,9 @@ from typing import Any, cast
 
 from click.testing import CliRunner
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from eventveil.cli.main import main
+from eventveil.kafka.admin import Admin
 from eventveil.kafka.log import offset_of
 from eventveil.lifecycle.topics import plan_topics
 from eventveil.topology.loading import load
@@ -64,7 +64,7 @@ class Application:
         self.name = unique("app")
         self.source, self.sink, self.dead = f"{self.name}.raw", f"{self.name}.counts", f"{self.name}.dead"
         self.path = folder / f"{self.name}.yaml"
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._admin = Admin({"bootstrap.servers": bootstrap, "log_level": 0})
         self.document: dict[str, Any] = {
             "version": 1,
             "name": self.name,

@@ -13,7 +13,6 @@ from typing import Any, Generic, TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as AskedPartition
 from confluent_kafka.admin import (
-    AdminClient,
     ConfigResource,
     NewPartitions,
     NewTopic,
@@ -21,6 +20,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from eventveil.kafka.admin import Admin
 from eventveil.kafka.connection import Unreached
 from eventveil.kafka.diagnosis import obstacle
 from eventveil.kafka.links import links
@@ -116,7 +116,7 @@ class Cluster:
             # librdkafka would try again and again, and then call it a transport failure.
             raise found
         self._ids = Shared(self._told_id)
-        self._admin = AdminClient(self._settings)
+        self._admin = Admin(self._settings)
         try:
             self._admin.list_topics(timeout=_REACH_SECONDS)
         except KafkaException as error:
@@ -124,7 +124,7 @@ class Cluster:
             raise EventveilError(f"no broker of kafka.bootstrap answers: {told}") from None
 
     @contextmanager
-    def _client(self) -> Iterator[AdminClient]:
+    def _client(self) -> Iterator[Admin]:
         """The client; the next one gets a new one if it does not get through.
 
         A broker that has just come back may know of no controller; a client that was told so looks for one
@@ -135,7 +135,7 @@ class Cluster:
             yield client
         except KafkaException as error:
             if error.args[0].code() in _LOST and self._admin is client:
-                self._admin = AdminClient(self._settings)
+                self._admin = Admin(self._settings)
             raise
 
     def id(self) -> str:
@@ -311,7 +311,7 @@ class Cluster:
 
     def renew(self) -> None:
         """Let what is asked from now on go through a new client."""
-        self._admin = AdminClient(self._settings)
+        self._admin = Admin(self._settings)
 
     def offsets_at(self, places: Iterable[TopicPartition], time: int) -> dict[TopicPartition, int]:
         """The first offset whose record has a timestamp of at least ``time``; the end if there is none.
