@@ -12,10 +12,9 @@ from typing import Any
 
 import orjson
 
-from eventveil.formats.change import Change, ChangeLimit, Options, Terms, change_limits, with_delta
+from eventveil.formats.change import Change, ChangeLimit, Options, Terms, change_limits, stated_terms
 from eventveil.model.errors import StateRefused
 from eventveil.privacy.ledger import Bridge
-from eventveil.topology.scalars import exact_number
 
 #: What a state can hold; more is never spent in one window.
 _MOST_UNITS = 2**62
@@ -94,10 +93,7 @@ class History:
             self.generations[-1].append(change.after)
 
     def _entry(self, fields: Mapping[str, Any]) -> None:
-        epsilon = exact_number(fields["epsilon"])
-        if epsilon is None:
-            raise ValueError(f"epsilon {fields['epsilon']!r:.40}")
-        terms = with_delta(Terms(fields["mechanism"], epsilon, fields["window"], fields["units"]), fields)
+        terms = stated_terms(fields)
         self._noise = {name: fields[name] for name in ("noise", "delta") if name in fields}
         if not self.generations:
             self.generations.append([terms])

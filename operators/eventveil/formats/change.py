@@ -250,6 +250,11 @@ def _limit(
     return limit._replace(delta=max((one.delta for one in met if one.delta is not None), default=None))
 
 
+def stated_terms(record: Mapping[str, Any]) -> Terms:
+    """The terms that a release or its ledger entry states. Raises ValueError if it states none."""
+    return with_delta(msgspec.convert(record, _WrittenTerms).terms(), record)
+
+
 def with_delta(terms: Terms, options: Options) -> Terms:
     """Terms with the delta of Gaussian noise, where options have it; other kinds mean another delta.
 
