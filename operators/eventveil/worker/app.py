@@ -34,6 +34,7 @@ from eventveil.worker.faust.compatibility import check_private_members
 from eventveil.worker.faust.driver import ChunkConsumer, ChunkSchema, ChunkTransport
 from eventveil.worker.missing import LeaderWatch
 from eventveil.worker.observe.observation import ROLES, UNDO, Hold, Observation, PartitionView
+from eventveil.worker.observe.progress import listed
 from eventveil.worker.owners import Owners
 from eventveil.worker.threads import Threads
 from eventveil.worker.witnessed import Witnessed
@@ -47,8 +48,6 @@ _TICK_SECONDS = 0.1
 _PROGRESS_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
-#: Streams that are named when the worker is ready.
-_TOLD = 20
 _STOP_SECONDS = 8.0
 _MORE_MEMORY = (
     "Raise the limit; or run more workers, each of which holds its share of the partitions; or let fewer "
@@ -353,6 +352,5 @@ class Worker:
 
 
 def _tell_ready(upcoming: Sequence[str]) -> None:
-    """Log that every assigned partition is served, and what is released next; of many streams some."""
-    more = [f"{len(upcoming) - _TOLD} streams more"] if len(upcoming) > _TOLD else []
-    log.info("ready%s%s", "; next: " * bool(upcoming), "; ".join([*upcoming[:_TOLD], *more]))
+    """Log that every assigned partition is served, and what is released next."""
+    log.info("ready%s%s", "; next: " * bool(upcoming), listed(upcoming))

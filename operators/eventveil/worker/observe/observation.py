@@ -7,6 +7,7 @@ vanish at any time.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,9 @@ from eventveil.tasks.task import StreamView
 from eventveil.worker.observe.counting import CountingStates
 from eventveil.worker.observe.losses import Losses
 from eventveil.worker.observe.overdue import Overdue
+from eventveil.worker.observe.progress import Progress, listed
+
+log = logging.getLogger(__name__)
 
 ROLES: tuple[Role, ...] = ("rekey", "aggregate", "accumulate", "sanitize", "perturb")
 #: Those that close timestamps, and those that publish releases.
@@ -138,7 +142,7 @@ class Observation:
         self.losses: Losses | None = None
         #: What a start would refuse of the topics as they are now.
         self.mistakes: Sequence[str] = ()
-        self._overdue = Overdue()
+        self._overdue, self._progress = Overdue(), Progress()
         #: When the event loop was last seen running, in monotonic seconds.
         self.beat = time.monotonic()
 
@@ -188,6 +192,8 @@ class Observation:
         following = self.following()
         delays = {name: (one, self.delay(name, one, wall_clock)) for name, one in following.items()}
         self._overdue.look(delays, now)
+        if released := self._progress.look(following, now):
+            log.info("released %s", listed([self._until(*one) for one in sorted(released.items())]))
         self.beat = now
 
     def following(self) -> dict[str, int]:
@@ -265,6 +271,10 @@ class Observation:
 
     def _due_at(self, stream: str, timestamp: int) -> str:
         return timeline.format_rfc3339(timeline.due_of(self.streams[stream].timeline, timestamp))
+
+    def _until(self, stream: str, timestamp: int) -> str:
+        end = timeline.start_of(self.streams[stream].timeline, timestamp + 1)
+        return f"timestamp {timestamp} of {stream}, until {timeline.format_rfc3339(end)}"
 
     def alive(self, now: float) -> bool:
         """Whether the event loop runs; also true while partitions are being taken over."""

@@ -20,22 +20,33 @@ class Overdue:
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[int, float]] = {}
         self._told: dict[str, float] = {}
+        #: The timestamp that was told of and is not released yet.
+        self._missed: dict[str, int] = {}
 
     def look(self, delays: Mapping[str, tuple[int, int]], now: float) -> None:
         """``delays``: by stream the timestamp that is released next, and for how many ms it has been due."""
         for stream in self._waiting.keys() - delays.keys():
             del self._waiting[stream]
+            self._missed.pop(stream, None)
         for stream, (timestamp, delay) in delays.items():
             known, since = self._waiting.get(stream, (None, now))
             if known != timestamp or not delay:
                 self._waiting[stream] = timestamp, now
+                self._tell_released(stream, timestamp)
             elif min(now - since, delay / 1000) >= OVERDUE_SECONDS:
                 self._tell(stream, timestamp, delay // 1000, now)
+
+    def _tell_released(self, stream: str, following: int) -> None:
+        missed = self._missed.get(stream, following)
+        if missed < following:
+            del self._missed[stream]
+            log.info("stream %s releases again: timestamp %d was overdue and is released", stream, missed)
 
     def _tell(self, stream: str, timestamp: int, seconds: int, now: float) -> None:
         if now - self._told.get(stream, -AGAIN_SECONDS) < AGAIN_SECONDS:
             return
         self._told[stream] = now
+        self._missed[stream] = timestamp
         log.warning(
             "stream %s: timestamp %d was due %d s ago and is not released: either its releases are held up,"
             " or a partition of its source is not counted to the end of the timestamp. /health/ready of each"

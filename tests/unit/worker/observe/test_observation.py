@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from typing import Any
 
@@ -154,6 +155,14 @@ def test_delays_count_from_the_due_time() -> None:
     made = observation()
     assert [made.delay("visits", 1, DUE + late) for late in (-1, 0, 1)] == [0, 0, 1]
     assert made.delay("visits", 2, DUE + 1010) == 1000
+
+
+def test_a_release_is_told_of_with_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    made = observation(PARTIALS)
+    with caplog.at_level(logging.INFO):
+        for second, following in enumerate((1, 1, 3, 4)):
+            made.look({PARTIALS: view(next_timestamp=following)}, float(second), DUE + 2000)
+    assert caplog.messages == ["released timestamp 2 of visits, until 1970-01-01T00:00:01.020Z"]
 
 
 def test_counters_add_up() -> None:

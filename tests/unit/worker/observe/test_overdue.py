@@ -20,6 +20,28 @@ def test_a_release_that_does_not_come_is_told_of_once_in_a_while(caplog: pytest.
     assert told == [first, first + int(AGAIN_SECONDS)]
 
 
+def test_a_stream_that_releases_again_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    overdue = Overdue()
+    for second in range(0, 100, 10):
+        overdue.look({"views": (7, 60_000 + 1000 * second), "sections": (3, 0)}, float(second))
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        for second, timestamp in ((100, 7), (110, 9), (120, 10)):
+            overdue.look({"views": (timestamp, 1000), "sections": (second, 0)}, float(second))
+    assert caplog.messages == ["stream views releases again: timestamp 7 was overdue and is released"]
+
+
+def test_nothing_is_told_of_what_another_worker_has_released(caplog: pytest.LogCaptureFixture) -> None:
+    overdue = Overdue()
+    for second in range(0, 100, 10):
+        overdue.look({"views": (7, 60_000 + 1000 * second)}, float(second))
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        for delays in ({}, {"views": (9, 1000)}, {"views": (10, 0)}):
+            overdue.look(delays, 100.0)
+    assert caplog.messages == []
+
+
 def test_a_worker_that_catches_up_is_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
     overdue = Overdue()
     with caplog.at_level(logging.INFO):
