@@ -11,6 +11,7 @@ import orjson
 
 from eventveil.cli.loading import EXIT_FAILED, EXIT_UNWELL, load_or_exit
 from eventveil.cli.words import exit_on_error, words_of
+from eventveil.describe.drawn import how_drawn
 from eventveil.describe.guarantee import count
 from eventveil.kafka.cluster import Cluster
 from eventveil.model.errors import EventveilError
@@ -122,7 +123,7 @@ def lines(one: Status) -> Iterator[str]:
     """A stream for people."""
     yield f"{one.stream} ({one.mechanism}, epsilon {one.promise} for a window of {one.window})"
     if one.last is not None and one.until is not None:
-        kind = "fresh" if one.fresh else "repeated"
+        kind = how_drawn(one.mechanism, fresh=bool(one.fresh), exhausted=one.exhausted)
         yield f"  released  timestamp {one.last}, until {format_rfc3339(one.until)}, {kind}"
     else:
         yield "  released  nothing yet"

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
 from eventveil.cli.words import words_of
+from eventveil.describe.drawn import how_drawn
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import AnyStream, Topology
@@ -133,7 +134,8 @@ def shown_release(release: Releases, level: float, shown: int) -> str:
     order = [*range(len(release.columns))]
     if len(release.columns) > shown:
         order = sorted(order, key=lambda at: -release.counts[0, at])[:shown]
-    kind = "fresh" if release.fresh[0] else "repeated"
+    fresh, exhausted = bool(release.fresh[0]), any(release.exhausted)
+    kind = how_drawn(release.mechanism, fresh=fresh, exhausted=exhausted)
     start = format_rfc3339(int(release.starts[0].astype(np.int64)))
     width = max(len(release.columns[at]) for at in order)
     told = [f"{start}  {release.stream}, timestamp {int(release.timestamps[0])}, {kind}"]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from eventveil.describe.drawn import how_drawn
 from eventveil.describe.guarantee import count, duration_words
 from eventveil.describe.page import filled, items, table
 from eventveil.describe.picture import Lines, svg
@@ -196,7 +197,7 @@ def _judgement(kind: str, short: str, long: str) -> str:
 
 def _tiles(status: Status) -> Iterator[str]:
     if status.last is not None and status.until is not None:
-        kind = "fresh" if status.fresh else "repeated"
+        kind = how_drawn(status.mechanism, fresh=bool(status.fresh), exhausted=status.exhausted)
         yield _tile(format_rfc3339(status.until), f"released until; timestamp {status.last}, {kind}")
     if status.due is not None:
         overdue = f"; overdue for {status.overdue // 1000} s" if status.overdue >= 1000 else ""
@@ -243,8 +244,8 @@ def _lines(stream: Stream, rows: Sequence[Row], column: int) -> Lines:
 def _last(stream: Stream, rows: Sequence[Row], columns: Sequence[int]) -> Iterator[str]:
     if not rows:
         return
-    row, kind = rows[-1], "fresh" if rows[-1].fresh else "repeated"
-    yield f"<h3>Timestamp {row.timestamp}, from {format_rfc3339(row.start)}, {kind}</h3>"
+    row = rows[-1]
+    yield f"<h3>Timestamp {row.timestamp}, from {format_rfc3339(row.start)}, {row.how}</h3>"
     columns = [at for at in columns if row.has(at)]
     lines = ((row.columns[at], f"{row.counts[at]:,}", _interval(row, at)) for at in columns)
     yield table(("column", "released", "95 % interval"), lines, numbers=(1, 2))
@@ -261,7 +262,7 @@ def _numbers(stream: Stream, rows: Sequence[Row], columns: Sequence[int]) -> Ite
 
 def _line(row: Row, columns: Sequence[int]) -> tuple[str, ...]:
     counts = (_count(row, at) for at in columns)
-    return (format_rfc3339(row.start), "fresh" if row.fresh else "repeated", *counts)
+    return (format_rfc3339(row.start), row.how, *counts)
 
 
 def _count(row: Row, column: int) -> str:

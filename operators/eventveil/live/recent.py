@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from eventveil.describe.drawn import how_drawn
 from eventveil.model.topology import AnyStream, ReadingStream, Stream
 from eventveil.read.following import assembled
 from eventveil.read.health import Total, looked_at, total_of
@@ -25,7 +26,7 @@ LEVEL = 0.95
 
 
 class Row(NamedTuple):
-    """A release of d ``columns``. ``start``: epoch ms. Arrays (d,).
+    """A release of d ``columns``. ``start``: epoch ms. ``how``: in a word. Arrays (d,).
 
     The interval is NaN where it is not known. ``released``: which of the columns it has; None: all of them.
     """
@@ -33,6 +34,7 @@ class Row(NamedTuple):
     timestamp: int
     start: int
     fresh: bool
+    how: str
     columns: tuple[str, ...]
     counts: NDArray[np.int64]
     low: NDArray[np.float64]
@@ -169,6 +171,7 @@ def _row(release: Releases) -> Row:
         int(release.timestamps[0]),
         int(release.starts[0].astype(np.int64)),
         bool(release.fresh[0]),
+        how_drawn(release.mechanism, fresh=bool(release.fresh[0]), exhausted=any(release.exhausted)),
         release.columns,
         release.counts[0].astype(np.int64),
         low[0],

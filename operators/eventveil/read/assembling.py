@@ -31,6 +31,7 @@ class _Row(NamedTuple):
     part: Part
     history: tuple[int, ...]
     columns: tuple[str, ...]
+    exhausted: bool
 
 
 class Assembly:
@@ -99,6 +100,7 @@ class Assembly:
             parts=parts,
             part_of=np.array([parts.index(row.part) for row in rows]),
             history=tuple(row.history for row in rows),
+            exhausted=tuple(row.exhausted for row in rows),
         )
 
     def _nothing(self) -> str:
@@ -160,6 +162,7 @@ class Assembly:
             self._part(record, place),
             tuple(record.history or ()),
             columns,
+            record.exhausted,
         )
 
     def _part(self, record: Record, place: str) -> Part:

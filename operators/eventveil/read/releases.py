@@ -59,7 +59,8 @@ class Releases:
     scale of the noise of a release that is count + noise and nothing else, else NaN.
     ``fresh``: bool (T,). ``missing``: the partitions that do not count, by timestamp. ``parts`` are the terms
     that the stream had, and ``part_of``, int64 (T,), those of each timestamp. ``history``: at user level with
-    a span, the counts of the window that ends at each timestamp.
+    a span, the counts of the window that ends at each timestamp. ``exhausted``: whether the horizon of each
+    had passed; empty where that is not known.
     """
 
     stream: str
@@ -75,6 +76,7 @@ class Releases:
     parts: tuple[Part, ...]
     part_of: NDArray[np.int64]
     history: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
+    exhausted: tuple[bool, ...] = field(default=(), repr=False)
 
     def __len__(self) -> int:
         return len(self.timestamps)
@@ -263,6 +265,7 @@ class Releases:
             if numbers == sorted(numbers)
             else np.array([numbers.index(one) for one in self.part_of[kept].tolist()]),
             history=tuple(self.history[i] for i in at) if self.history else (),
+            exhausted=tuple(self.exhausted[i] for i in at) if self.exhausted else (),
         )
 
     def _range(self) -> str:

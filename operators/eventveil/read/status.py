@@ -85,6 +85,7 @@ class Status:
     ``expected`` is the setting that it was compared with. ``changed``: the first timestamp under other terms
     than before, where windows reach back beyond it: ``spent`` counts from there on, and what was spent before
     may leave less than epsilon less ``spent``. ``foreign``: the last release has other terms than the file.
+    ``exhausted``: its horizon had passed.
     """
 
     stream: str
@@ -105,6 +106,7 @@ class Status:
     changed: int | None = None
     due_by: int | None = None
     foreign: bool = False
+    exhausted: bool = False
 
     def spent_in(self, window: str = "the window,") -> str:
         """Over what ``spent`` adds up, and what it leaves, in words; ``window``: what to call the window."""
@@ -216,6 +218,7 @@ def status_from(
         expected=stream.counts.expected,
         changed=changed_at(terms),
         foreign=_terms_of(record) != (settings.kind, settings.epsilon, settings.window, settings.delta),
+        exhausted=record.exhausted,
     )
 
 

@@ -82,6 +82,10 @@ def test_repeated_releases_are_told_apart_in_words_and_by_marks() -> None:
     assert fresh.count('<circle class="mark" cx=') == repeated.count('<circle class="mark" cx=') + 2 * 5
     assert "2026-03-01T04:00:00Z repeated 500 (" in words(repeated)
     assert "2026-03-01T04:00:00Z fresh 500 (" in words(fresh)
+    predicted = words(text_of(5, fresh=False, mechanism="seasonal"))
+    assert "2026-03-01T04:00:00Z predicted 500 (" in predicted
+    assert "from 2026-03-01T04:00:00Z, predicted" in predicted
+    assert "timestamp 5, predicted" in predicted
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,26 @@ def test_a_release_is_shown_with_its_intervals() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "changes", "how"),
+    [
+        ("seasonal", {}, "predicted"),
+        ("seasonal", {"fresh": True}, "fresh"),
+        ("uniform", {}, "repeated"),
+        ("shp-adaptive", {}, "predicted"),
+        ("shp-adaptive", {"exhausted": True}, "repeated"),
+        ("some.plugin:Kind", {}, "repeated"),
+    ],
+)
+def test_a_release_is_called_predicted_where_it_is(mechanism: str, changes: dict[str, Any], how: str) -> None:
+    value = record(3, **{"fresh": False, "mechanism": mechanism, "noise_scale": None, **changes})
+    release = assembled(VIEWS, value, "here")
+    assert release is not None
+    assert shown_release(release, 0.95, 1).splitlines()[0].endswith(f"timestamp 3, {how}")
+    status = status_of(VIEWS, {3: value}, ORIGIN + 3 * HOUR)
+    assert f"timestamp 3, until 2026-03-01T03:00:00Z, {how}" in "\n".join(lines(status))
+
+
 def test_a_file_that_the_stream_does_not_run_under_is_told() -> None:
     assert "terms" not in "\n".join(lines(seen(5)))
     other = status_of(VIEWS, {1: record(1, epsilon="2")}, ORIGIN + 2 * HOUR)
