@@ -23,7 +23,7 @@ from eventveil.describe.guarantee import consecutive, number
 from eventveil.kinds.registry import kind_of
 from eventveil.mechanisms.registry import find
 from eventveil.model.errors import EventveilError
-from eventveil.model.timeline import format_rfc3339, start_of
+from eventveil.model.timeline import format_rfc3339, start_of, timestamp_of
 from eventveil.model.topology import Stream, Topology
 from eventveil.privacy.discovery import test_of
 from eventveil.process import allocator
@@ -148,6 +148,7 @@ def replay(
         except ValueError as error:
             raise click.UsageError(str(error)) from None
         _announce(running, given, paths, start=start, seeded=seed is not None)
+        _tell_unfinished(running, running_since)
         errors = _write(running, given, paths, limit)
     except MemoryLimitReached as error:
         click.echo(f"eventveil replay: {words_of(error)}", err=True)
@@ -242,6 +243,20 @@ def _announce(running: Replay, given: Input, paths: Paths, *, start: int | None,
             "--from starts with a fresh budget: epsilons of adjacent ranges add up in windows that span both"
         )
     _announce_input([one.source.topic for one in running.streams], given, paths, "counts", seeded)
+
+
+def _tell_unfinished(running: Replay, now: int) -> None:
+    """Warn of timestamps in the range of --to that end after ``now`` (epoch ms)."""
+    first, last = running.span.first, running.span.last
+    for stream in running.streams:
+        rules = stream.timeline
+        unfinished = max(timestamp_of(rules, now), first[stream.name])
+        if last is not None and unfinished <= last[stream.name]:
+            begins = format_rfc3339(start_of(rules, unfinished))
+            _note(
+                f"warning: timestamps of {stream.name} from {unfinished} on are not over yet, so events of"
+                f" them are missing; --to {begins} leaves them out"
+            )
 
 
 def _announce_epsilon(stream: str, epsilon: str, over: str) -> None:

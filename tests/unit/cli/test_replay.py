@@ -94,6 +94,20 @@ def test_last_lets_the_data_decide_and_says_so(folder: Path) -> None:
     )
 
 
+def test_timestamps_of_the_range_that_are_not_over_yet_are_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: 1_357_003_800_000 * 1_000_000)  # 2013-01-01T01:30:00Z
+    told = run().stderr
+    assert (
+        "warning: timestamps of destinations from 2 on are not over yet, so events of them are missing; "
+        "--to 2013-01-01T01:00:00Z leaves them out"
+    ) in told
+    assert "from 4 on are not over yet" in run("--from", "2013-01-01T03:00:00Z", "--force").stderr
+    assert "not over yet" not in run("--force", to="2013-01-01T01:00:00Z").stderr
+    assert "not over yet" not in run("--force", to="last").stderr
+
+
 def test_how_many_events_did_not_count_is_printed_on_request_only(folder: Path) -> None:
     assert "not-json" not in run().stderr
     shown = run("--force", "--show-drops", to="2013-01-01T02:00:00Z").stderr
