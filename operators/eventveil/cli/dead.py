@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import load_or_exit
 from eventveil.cli.words import exit_on_error
+from eventveil.doctor.diagnosis import shown_detail
 from eventveil.doctor.letters import Letter, LetterGroup, groups
 from eventveil.doctor.sampling import newest
 from eventveil.doctor.wording import shown_value
@@ -100,5 +101,5 @@ def lines(group: LetterGroup) -> Iterator[str]:
     yield f"  {group.place}: {group.setting}: {group.remedy}"
     for one in group.samples:
         place = TopicPartition(one.topic, one.partition).at(one.offset)
-        yield f"  {place}: {shown_value(one.detail.encode())}"
+        yield f"  {place}: {shown_value(shown_detail(one.reason, one.detail).encode())}"
         yield f"    key {shown_value(one.key)}, value {shown_value(one.value)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from eventveil.doctor.keys import Keys, keys_of
 from eventveil.doctor.people import comes_again
 from eventveil.doctor.pointers import FoundField, event_ids, fields_of
 from eventveil.doctor.sample import SampledRecord, SourceSample
+from eventveil.doctor.wording import long_duration
 from eventveil.model.fields import listed
 from eventveil.model.topology import AnyStream, ReadingStream, Stream
 
@@ -296,6 +298,9 @@ def is_no_value(reason: str, detail: str) -> bool:
     return reason == Reason.WRONG_TYPE and detail.endswith((*NO_VALUE,))
 
 
+#: Reasons whose details have durations, and nothing of an event that could look like one.
+_TIMED = (Reason.BEFORE_ORIGIN, Reason.TOO_FAR_AHEAD, Reason.LATE, Reason.MISALIGNED)
+_MILLISECONDS = re.compile(r"\b([0-9]+) ms\b")
 #: What JSON calls what a detail, which stays as it is in dead letters, names by a type of Python.
 _IN_JSON: Mapping[str, str] = {
     "NoneType": "null",
@@ -309,8 +314,10 @@ _IN_JSON: Mapping[str, str] = {
 }
 
 
-def in_json(reason: str, detail: str) -> str:
-    """A detail in the words of JSON."""
+def shown_detail(reason: str, detail: str) -> str:
+    """A detail for people: types in the words of JSON, durations in units that one can read."""
+    if reason in _TIMED:
+        return _MILLISECONDS.sub(lambda found: long_duration(int(found[1])), detail)
     start, comma, name = detail.rpartition(", not ")
     known = _IN_JSON.get(name) if reason == Reason.WRONG_TYPE else None
     return detail if known is None else start + comma + known

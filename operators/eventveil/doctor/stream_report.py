@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eventveil.decoding.rules import Reason
-from eventveil.doctor.diagnosis import NULL, Diagnosis, in_json, is_no_value, remedy_of, setting_of
+from eventveil.doctor.diagnosis import NULL, Diagnosis, is_no_value, remedy_of, setting_of, shown_detail
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.framing import REASONS
 from eventveil.doctor.judging import Example, Verdicts
@@ -47,7 +47,7 @@ class StreamReport:
     def _reason(self, reason: str, number: int, example: Example) -> Iterator[str]:
         seen, detail = self.seen, example.detail
         setting = setting_of(reason, detail)
-        yield f"  {number} {reason}: {plain(in_json(reason, detail))}"
+        yield f"  {number} {reason}: {plain(shown_detail(reason, detail))}"
         yield f"    for example {self._where(example)}: {self._example(example)}"
         yield f"    {self._place(*setting.split('.'))}: {setting}: {self._remedy(reason, detail)}"
         if seen.fields and (is_absent(reason, detail) or is_no_value(reason, detail)):

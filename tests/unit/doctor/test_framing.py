@@ -11,6 +11,7 @@ from typing import Any
 import fastavro
 import pytest
 
+from eventveil.cli.dead import lines
 from eventveil.decoding.avro import AvroSchema
 from eventveil.decoding.protobuf import ProtobufSchema
 from eventveil.decoding.rules import Decoder, Rejection
@@ -20,6 +21,7 @@ from eventveil.doctor.framing import Framing, framing_of
 from eventveil.doctor.letters import Letter, groups
 from eventveil.doctor.sample import SourceSample
 from eventveil.doctor.sampling import schemas_of
+from eventveil.doctor.wording import long_duration
 from eventveil.model.partitioners import RECOGNIZED
 from eventveil.model.topology import Discover
 from tests.unit.doctor.making import FILE, event, framed, sample, topology
@@ -202,6 +204,30 @@ def test_dead_letters_have_the_same_remedy() -> None:
     letter = Letter("views", "not-json", "unexpected character", "shop.views", 0, 1, -1, b"c-1", value)
     (group,) = groups(topology(), FILE, [letter] * 3, {"shop.views": 20}, 1)
     assert group.remedy == f"{BEHIND} and JSON follows: format: json-schema, not json"
+
+
+@pytest.mark.parametrize(
+    ("reason", "detail", "shown"),
+    [
+        ("before-origin", "116416658 ms before the origin", "1d 8h 20m 16.658s before the origin"),
+        ("late", "appended 1500000 ms after the deadline of 1", "appended 25m after the deadline of 1"),
+        ("too-far-ahead", "60500 ms ahead of the append time", "1m 0.500s ahead of the append time"),
+        ("misaligned", "7 ms after the start of timestamp 3", "7ms after the start of timestamp 3"),
+        ("unknown-column", "'5000 ms' at /page", "'5000 ms' at /page"),
+        ("wrong-type", "the user at /user: text, not int", "the user at /user: text, not an integer"),
+    ],
+)
+def test_details_of_dead_letters_are_shown_in_units_and_words_that_one_can_read(
+    reason: str, detail: str, shown: str
+) -> None:
+    letter = Letter("views", reason, detail, "shop.views", 0, 1, -1, b"c-1", b"{}")
+    (group,) = groups(topology(), FILE, [letter], {"shop.views": 20}, 1)
+    assert f"  shop.views, partition 0, offset 1: {shown}" in [*lines(group)]
+    assert group.fields()["samples"][0]["detail"] == detail
+
+
+def test_long_durations_have_all_their_units() -> None:
+    assert [*map(long_duration, (0, 1000, 60_000, 90_061_000))] == ["0ms", "1s", "1m", "1d 1h 1m 1s"]
 
 
 def test_dead_letters_are_judged_by_their_users_and_not_by_their_keys() -> None:
