@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import cycle
@@ -25,7 +25,7 @@ from eventveil.topology.loading import load
 from eventveil.worker.ends import _LOST_SECONDS
 from tests.chaos.verifier import Record
 from tests.kafka.broker import local_broker
-from tests.kafka.topics import end_offset, read
+from tests.kafka.topics import Isolation, end_offset, read
 from tests.worker.application import (
     ORIGIN,
     Application,
@@ -177,16 +177,34 @@ def test_users_that_are_keys_in_any_partition_count_once(kafka: str, tmp_path: P
 
 def given_times(application: Application) -> dict[tuple[int, int], int]:
     """The times that the re-keying stage gave to events, by their place in the topic of events."""
-    rekeyed = load(str(application.path), {}).streams[0].source.topic
     given: dict[tuple[int, int], int] = {}
+    for place, time_given, _ in passed_on(application):
+        assert place not in given
+        given[place] = time_given
+    return given
+
+
+def passed_on(
+    application: Application, isolation: Isolation = "read_committed"
+) -> Iterator[tuple[tuple[int, int], int, str]]:
+    """Of each event that was passed on: its place in the topic of events, its time, and where it is now."""
+    rekeyed = load(str(application.path), {}).streams[0].source.topic
     for partition in range(application.partitions):
-        for message in read(application.bootstrap, rekeyed, partition=partition):
+        for message in read(application.bootstrap, rekeyed, isolation, partition):
             told = {name: value.decode(errors="replace") for name, value in message.headers() or []}
             if "eventveil.offset" in told:
                 place = int(told["eventveil.partition"]), int(told["eventveil.offset"])
-                assert place not in given
-                given[place] = int(told["eventveil.timestamp"])
-    return given
+                yield place, int(told["eventveil.timestamp"]), f"{partition}@{message.offset()}"
+
+
+def traces(application: Application, lost: Collection[tuple[int, int]]) -> str:
+    """Of events that were not passed on: what aborted transactions and another reading have of them."""
+    isolations: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
+    found = {
+        isolation: {place: at for place, _, at in passed_on(application, isolation) if place in lost}
+        for isolation in isolations
+    }
+    return f"not passed on: {sorted(lost)}; on looking again: {found}"
 
 
 def true_by_given_times(
@@ -198,6 +216,7 @@ def true_by_given_times(
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     given, seen = given_times(application), set()
     raw = {(record.partition, record.offset): record for record in application.raw()}
+    assert not (lost := raw.keys() - given.keys()), traces(application, lost)
     assert given.keys() == raw.keys()
     for place in sorted(raw, key=lambda place: (given[place], place)):
         if (event := event_in(raw[place])) is None:
