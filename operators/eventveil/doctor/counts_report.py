@@ -14,6 +14,7 @@ from eventveil.doctor.diagnosis import CountsDiagnosis, remedy_of
 from eventveil.doctor.filters import blocking
 from eventveil.doctor.judging import Example, Verdicts
 from eventveil.doctor.keys import Keys
+from eventveil.doctor.pointers import event_ids
 from eventveil.doctor.proposal import UNWATCHED, doubtful_user
 from eventveil.doctor.stream_report import StreamReport, is_absent
 from eventveil.doctor.wording import numbered, plain, printable, share, shown_value
@@ -123,6 +124,11 @@ class CountsReport(StreamReport):
                 f"    {plain(doubtful)} may be meant, but here most of its values occur once, as event"
                 f" ids do, so it is not proposed; {self._more_records}if it names people, set it"
             )
+
+    def _meant(self, reason: str, detail: str) -> Iterator[tuple[str, int, int]]:
+        """See ``StreamReport``: of a user neither the id of an event nor what is told as doubtful."""
+        doubted = {*event_ids(self.seen.fields), doubtful_user(self.seen)} if "user at " in detail else set()
+        yield from (one for one in super()._meant(reason, detail) if one[0] not in doubted)
 
     def _example(self, example: Example) -> str:
         key = f"key {shown_value(example.key)}, " if self._reads_keys else ""

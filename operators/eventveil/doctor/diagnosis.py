@@ -16,7 +16,7 @@ from eventveil.doctor.framing import Framing, framing
 from eventveil.doctor.judging import Verdicts, judge, judge_behind_users, judge_values, unlisted
 from eventveil.doctor.keys import Keys, keys_of
 from eventveil.doctor.people import comes_again
-from eventveil.doctor.pointers import FoundField, event_ids, fields_of
+from eventveil.doctor.pointers import AbsentField, FoundField, absent, event_ids, fields_of
 from eventveil.doctor.sample import SampledRecord, SourceSample
 from eventveil.doctor.wording import long_duration
 from eventveil.model.fields import listed
@@ -86,6 +86,12 @@ class Diagnosis(ABC):
         """What fields most of the records have that the file asks for."""
         source = self.stream.source
         return fields_of(self.passing, source.max_bytes, source.format, self.sample.schemas)
+
+    def absent(self, setting: str) -> list[AbsentField]:
+        """The fields of a setting, such as ``source.user``, that no record has that the file asks for."""
+        source = self.stream.source
+        asked = listed(getattr(source, setting.removeprefix("source.")))
+        return absent(asked, self.passing, source.max_bytes, source.format, self.sample.schemas)
 
     @property
     def loses_much(self) -> bool:

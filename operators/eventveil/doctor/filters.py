@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import orjson
 
-from eventveil.decoding.places import MISSING, Filter, compile_field, is_there
+from eventveil.decoding.places import MISSING, Filter, compile_field
 from eventveil.decoding.rules import Rejection, parse
-from eventveil.doctor.pointers import leaves, plain
+from eventveil.doctor.pointers import absent, beside, similar
 from eventveil.doctor.sample import SampledRecord, SourceSample
 from eventveil.model import fields
 from eventveil.model.topology import Condition, Source
@@ -85,8 +84,8 @@ def _tried(sample: SourceSample, source: Source, condition: Condition) -> Blocki
         value = find(document, around)
         if value is not MISSING:
             known[_json(value)] += 1
-        names |= dict.fromkeys(_names(document, record, condition.field))
-    like = [] if known else _similar(condition.field, [*names])
+        names |= dict.fromkeys(beside(condition.field, document, record))
+    like = [] if known else similar(condition.field, [*names])
     return Blocking(condition, readable, met, known.total(), known.most_common(_SHOWN), like)
 
 
@@ -100,47 +99,16 @@ def never_there(
     """
     asked = [one for several in (source.user, source.time) for one in _alternatives(several)]
     asked += [one.field for one in source.filter if one.test in ("absent", "not-in")]
-    finds = {field: compile_field(field) for field in asked}
-    missing, names = dict.fromkeys(asked), dict[str, None]()
-    readable = 0
-    for record in records if asked else ():
-        document = _document(record, source, sample)
-        if isinstance(document, Rejection):
-            continue
-        readable += 1
-        for field in [*missing]:
-            if is_there(finds[field](document, record.around)):
-                del missing[field]
-            names |= dict.fromkeys(_names(document, record, field))
-    return {field: _similar(field, [*names]) for field in missing} if readable else {}
+    return {
+        one.field: [name for name, _ in one.similar]
+        for one in absent(asked, records, source.max_bytes, source.format, sample.schemas)
+    }
 
 
 def _alternatives(several: str) -> Sequence[str]:
     """The fields of a list that stand in for each other; of a single field nothing."""
     listed = fields.listed(several)
     return listed if len(listed) > 1 else ()
-
-
-def _names(document: Any, record: SampledRecord, field: str) -> Iterator[str]:
-    """Fields of the same sort as ``field`` that a record has."""
-    if fields.in_envelope(field):
-        yield from (fields.HEADERS + name for name, _ in record.headers)
-    else:
-        yield from (pointer for pointer, _ in leaves(document))
-
-
-def _similar(field: str, names: Sequence[str]) -> list[str]:
-    """Names that differ by case and punctuation alone; else those with few other letters."""
-    same = [one for one in names if plain(one) == plain(field)]
-    # What all headers begin with makes none of them similar.
-    head = fields.HEADERS if field.startswith(fields.HEADERS) else ""
-    close = get_close_matches(field.removeprefix(head), [one.removeprefix(head) for one in names], n=_SHOWN)
-    ends = [one for one in names if _last(one) == _last(field)]
-    return same or [*dict.fromkeys([*(head + one for one in close), *ends])][:_SHOWN]
-
-
-def _last(field: str) -> str:
-    return plain(field.rpartition("/")[2])
 
 
 def _document(record: SampledRecord, source: Source, sample: SourceSample) -> Any:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Any
 
-from eventveil.decoding.places import Instant, compile_field, pointer_tokens
+from eventveil.decoding.places import Instant, compile_field, is_there, pointer_tokens
 from eventveil.decoding.rules import Rejection, parse
 from eventveil.doctor.sample import SampledRecord
-from eventveil.model.fields import HEADERS, KEY, in_envelope
+from eventveil.model.fields import HEADERS, KEY, TIME, in_envelope
 from eventveil.model.records import NO_SCHEMAS, Schemas
 from eventveil.model.timeline import parse_rfc3339
 from eventveil.model.topology import Format
@@ -24,6 +25,9 @@ _DEEPEST, _WIDEST = 6, 200
 _HEADS = ("ce_", "ce-", "x-")
 #: What CloudEvents in binary mode call the header with the id of an event.
 _EVENT_IDS = frozenset(f"{HEADERS}{one}" for one in ("ce_id", "ce-id"))
+#: Names are close if they have this share of their letters in common, in the same order.
+_CLOSE = 0.75
+_SHOWN = 5
 #: Times in epoch milliseconds: from 2001 to 2286.
 _LIKE_TIMES = range(10**12, 10**13)
 
@@ -103,6 +107,69 @@ def surroundings(record: SampledRecord) -> Iterator[tuple[str, str]]:
         found = compile_field(field)(None, record.around)
         if isinstance(found, str):
             yield field, found
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentField:
+    """A field that none of ``readable`` records has, and ``similar`` ones with how many records have them."""
+
+    field: str
+    readable: int
+    similar: Sequence[tuple[str, int]]
+
+
+def absent(
+    asked: Iterable[str],
+    records: Sequence[SampledRecord],
+    max_bytes: int,
+    form: Format = "json",
+    schemas: Schemas = NO_SCHEMAS,
+) -> list[AbsentField]:
+    """Those of the fields that no record has, but for the time of records; none if no record is readable."""
+    finds = {field: compile_field(field) for field in asked if field != TIME}
+    names = {field: Counter[str]() for field in finds}
+    readable = 0
+    for record in records if finds else ():
+        document = parse(record.value, max_bytes, form, schemas)
+        if isinstance(document, Rejection):
+            continue
+        readable += 1
+        for field in [*names]:
+            if is_there(finds[field](document, record.around)):
+                del names[field]
+            else:
+                names[field].update({*beside(field, document, record)})
+    if not readable:
+        return []
+    return [
+        AbsentField(field, readable, [(one, found[one]) for one in similar(field, [*found])])
+        for field, found in names.items()
+    ]
+
+
+def beside(field: str, document: Any, record: SampledRecord) -> Iterator[str]:
+    """Fields of the same sort as ``field`` that a record has."""
+    if in_envelope(field):
+        yield from (HEADERS + name for name, _ in record.headers)
+    else:
+        yield from (pointer for pointer, _ in leaves(document))
+
+
+def similar(field: str, names: Sequence[str]) -> list[str]:
+    """Names like ``field`` but for case and punctuation; else for few letters; else for where they are."""
+    same = [one for one in names if plain(one) == plain(field)]
+    few = [one for one in names if _are_close(one, field)]
+    return (same or few or [one for one in names if _close(_split(one)[1], _split(field)[1])])[:_SHOWN]
+
+
+def _are_close(pointer: str, other: str) -> bool:
+    one, two = pointer.split("/"), other.split("/")
+    return len(one) == len(two) and all(map(_close, one, two))
+
+
+def _close(name: str, other: str) -> bool:
+    one, two = plain(name), plain(other)
+    return one == two or SequenceMatcher(None, one, two).ratio() >= _CLOSE
 
 
 def _kinds(value: str | int | float, as_text: bool) -> Iterator[str]:

@@ -12,7 +12,7 @@ from eventveil.doctor.editing import Edits
 from eventveil.doctor.framing import REASONS
 from eventveil.doctor.judging import Example, Verdicts
 from eventveil.doctor.pointers import FoundField
-from eventveil.doctor.wording import plain, share, shown_value
+from eventveil.doctor.wording import numbered, plain, share, shown_value
 from eventveil.kinds.registry import kind_of
 from eventveil.model import fields
 from eventveil.model.topology import Topology
@@ -53,6 +53,19 @@ class StreamReport:
         if seen.fields and (is_absent(reason, detail) or is_no_value(reason, detail)):
             shown = ", ".join(f"{plain(one.pointer)} ({one.kind})" for one in _shown_fields(seen.fields))
             yield f"    most records have: {shown}"
+        for name, number, readable in self._meant(reason, detail):
+            there = f"{number} of {numbered(readable, 'record')} of the sample"
+            yield f"    Did you mean {plain(name)}? It is in {there}"
+
+    def _meant(self, reason: str, detail: str) -> Iterator[tuple[str, int, int]]:
+        """Fields like one that no record has, where no change of it is proposed: in how many, of how many."""
+        if not is_absent(reason, detail):
+            return
+        setting = setting_of(reason, detail)
+        kept = fields.listed(getattr(self.after.stream.source, setting.removeprefix("source.")))
+        for one in self.seen.absent(setting):
+            if one.field in kept:
+                yield from ((*pair, one.readable) for pair in one.similar)
 
     def _where(self, example: Example) -> str:
         if self.seen.sample.is_file:
@@ -109,6 +122,7 @@ class StreamReport:
             "setting": setting,
             "place": self._place(*setting.split(".")),
             "remedy": self._remedy(reason, detail),
+            "similar": [[name, number] for name, number, _ in self._meant(reason, detail)],
             "examples": [self._example_fields(one) for one in examples],
         }
 

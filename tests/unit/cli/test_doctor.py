@@ -83,7 +83,7 @@ streams:
 """
 
 
-@pytest.mark.parametrize(("value", "reason"), [("/wrong", "missing-field"), ("/room", "wrong-type")])
+@pytest.mark.parametrize(("value", "reason"), [("/minute", "missing-field"), ("/room", "wrong-type")])
 def test_the_pointer_of_values_is_named_where_no_number_is(value: str, reason: str, tmp_path: Path) -> None:
     path, events = tmp_path / "museum.yaml", tmp_path / "events.jsonl"
     path.write_text(VALUES.replace("VALUE", value))
@@ -92,5 +92,7 @@ def test_the_pointer_of_values_is_named_where_no_number_is(value: str, reason: s
     assert told.exit_code == 3
     assert f"300 {reason}: the value at {value} would be 0" in told.output
     assert f"{path}:7:29: source.value: point to the number that is the value" in told.output
+    meant = "Did you mean /minutes? It is in 300 of 300 records of the sample\n"
+    assert (meant in told.output) == (value == "/minute")
     path.write_text(VALUES.replace("VALUE", "/minutes"))
     assert "300 of 300 events would count" in doctor(path, "--input", str(events)).output

@@ -12,6 +12,7 @@ import pytest
 
 from eventveil.counting.written import WORDS
 from eventveil.doctor.diagnosis import Diagnosis
+from eventveil.doctor.pointers import similar
 from eventveil.doctor.proposal import Proposal, commented, propose
 from eventveil.doctor.report import DoctorReport, report_on
 from eventveil.doctor.sample import SourceSample
@@ -233,6 +234,15 @@ def test_of_a_missing_column_behind_a_missing_user_both_are_told() -> None:
     assert stamped == ["the broker had stamped the records:", "  600 missing-field: no user at /customer"]
     assert behind[0] == "the user of each record could be read:"
     assert behind[1] == "  600 missing-field: no column at /section"
+
+
+def test_a_column_behind_a_user_that_cannot_be_read_gets_the_same_hint() -> None:
+    made = report(sample(made=lambda number: {"agent": "x", "data": {"Section": "home"}, "at": NOW - number}))
+    behind = "\n".join(made.lines()).partition("could be read:\n")[2]
+    assert "  600 missing-field: no column at /section\n" in behind
+    assert "    Did you mean /data/Section? It is in 600 of 600 records of the sample\n" in behind
+    (hidden,) = made.fields()["streams"][0]["hidden"]
+    assert hidden["similar"] == [["/data/Section", 600]]
 
 
 @pytest.mark.parametrize(("unread", "is_told"), [(539, False), (540, True)])
@@ -661,6 +671,84 @@ def test_where_a_field_is_missing_the_fields_that_are_there_are_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("field", "pointer", "meant"),
+    [
+        ("user", "/custmer", "/customer"),
+        ("user", "/Customer", None),
+        ("column", "/page/section", None),
+        ("column", "/sektion", "/section"),
+        ("time", "/att", None),
+        ("user", "$headers/custmer", None),
+        ("user", "/shopper", None),
+    ],
+)
+def test_a_pointer_with_a_typo_is_told_with_the_one_that_is_there(
+    field: str, pointer: str, meant: str | None
+) -> None:
+    """What is proposed is not told twice."""
+    right = {"user": "/customer ", "column": "/section", "time": "/at"}[field]
+    made = report(sample(partitions=1), FILE.replace(f"{field}: {right}", f"{field}: {pointer} "))
+    lines = [line for line in made.lines() if "Did you mean" in line]
+    told = [f"    Did you mean {meant}? It is in 600 of 600 records of the sample"] if meant else []
+    assert lines == told
+    (reason,) = made.fields()["streams"][0]["reasons"]
+    assert reason["similar"] == ([[meant, 600]] if meant else [])
+    assert bool(settings(made.proposal)) is (pointer in {"/Customer", "/page/section", "/att"})
+
+
+def test_the_same_name_in_several_places_is_told_of_each() -> None:
+    def placed(number: int) -> dict[str, Any]:
+        one = event(number)
+        return {
+            "buyer": {"name": one.pop("customer")},
+            **({"agent": {"name": "x"}} if number % 2 else {}),
+            **one,
+        }
+
+    made = report(sample(made=placed, partitions=1), FILE.replace("user: /customer", "user: /name"))
+    assert [line for line in made.lines() if "Did you mean" in line] == [
+        "    Did you mean /buyer/name? It is in 600 of 600 records of the sample",
+        "    Did you mean /agent/name? It is in 300 of 600 records of the sample",
+    ]
+
+
+def test_neither_ids_of_events_nor_doubtful_users_are_meant() -> None:
+    def once(number: int) -> dict[str, Any]:
+        one = event(number)
+        return {"specversion": "1.0", "id": f"e-{number}", "data": {**one, "customer": f"c-{number}"}, **one}
+
+    def wrapped(number: int) -> dict[str, Any]:
+        one = event(number)
+        return {"data": {"customer": f"c-{one.pop('customer')}-{number}"}, **one}
+
+    made = report(sample(made=once, partitions=1), FILE.replace("user: /customer", "user: /user/id"))
+    assert "Did you mean" not in "\n".join(made.lines())
+    made = report(sample(made=wrapped))
+    told = "\n".join(made.lines())
+    assert "/data/customer may be meant, but here most of its values occur once" in told
+    assert "Did you mean" not in told
+
+
+@pytest.mark.parametrize(
+    ("field", "names", "found"),
+    [
+        ("/user", ["/usr"], ["/usr"]),
+        ("/user_id", ["/data/user_id", "/order_id"], ["/data/user_id"]),
+        ("/user/id", ["/usr/id", "/order/id"], ["/usr/id"]),
+        ("/user/id", ["/session/id", "/order/id"], ["/session/id", "/order/id"]),
+        ("/userId", ["/user_id", "/user_ids"], ["/user_id"]),
+        ("$headers/bots", ["$headers/bot", "$headers/x-bot-name"], ["$headers/bot"]),
+        ("/user_id", ["/order_id", "/event_id", "/id"], []),
+        ("/at", ["/id", "/to"], []),
+    ],
+)
+def test_names_are_similar_by_few_letters_or_by_their_ends(
+    field: str, names: list[str], found: list[str]
+) -> None:
+    assert similar(field, names) == found
+
+
+@pytest.mark.parametrize(
     ("field", "words"),
     [
         ("customer", "source.user: it is null: send a value there, or correct the pointer; if these records"),
@@ -837,6 +925,12 @@ def test_a_field_of_a_list_that_no_record_has_is_not_well(first: str, is_well: b
     assert made.is_well is is_well
     assert (f"source.user: {what} that are there: /customer. Correct it" in told) is not is_well
     assert (what in str(made.fields()["streams"][0]["doubts"])) is not is_well
+
+
+def test_the_time_of_records_in_a_list_is_not_told_as_never_there() -> None:
+    made = report(sample(), FILE.replace("time: /at", "time: [/at, $time]"))
+    assert made.is_well
+    assert "$time" not in "\n".join(made.lines())
 
 
 def test_a_sample_in_which_nearly_everything_is_in_other_is_not_well() -> None:
