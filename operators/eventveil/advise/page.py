@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from eventveil.advise import report
 from eventveil.advise.choices import Candidate
+from eventveil.advise.reading import ReadEvents
 from eventveil.advise.report import ErrorRow, bound_words, kind_words, percent, unit_words
 from eventveil.advise.scoring import HOPELESS
 from eventveil.advise.searching import Findings
@@ -30,9 +30,7 @@ TWO_SIDED = 1.96
 _HEADS = ("large", "middle", "small", "all columns", "left out")
 
 
-def page(
-    findings: Findings, outcomes: Counter[str], topology: str, promise: Sequence[str], whole: Outcome
-) -> str:
+def page(findings: Findings, read: ReadEvents, topology: str, promise: Sequence[str], whole: Outcome) -> str:
     """The page; ``topology`` is the text of the recommended one, ``whole`` a run of it."""
     question = findings.question
     lines = report.rows(findings)
@@ -40,7 +38,7 @@ def page(
         "TITLE": f"Totals of {report.a_unit(question.unit)} at epsilon {question.epsilon}",
         "LEAKS": report.LEAKS,
         "RAW": report.RAW,
-        "EVENTS": report.events(findings, outcomes),
+        "EVENTS": report.events(findings, read),
         "TRIED": report.tried(findings),
         "UNIT": report.a_unit(question.unit),
         "EPSILON": question.epsilon,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,20 +28,27 @@ from eventveil.replay.inputs import Input
 from eventveil.replay.releasing import INSTANCE
 from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.topology.columns import COLUMN_LIMIT
+from eventveil.topology.periods import DAY
 
 #: The timeline of an event that is read: a timestamp is a millisecond.
 _BEGINNING = parse_rfc3339("0001-01-01T00:00:00Z")
 _ENDLESS = 2**62
 #: How many events are read to learn the types of their fields.
 _SEEN = 1_000
+#: A longer time without events is none of the data: clocks are wrong, or times are not set.
+_FAR = 365 * DAY
 
 
 @dataclass(frozen=True, slots=True)
 class ReadEvents:
-    """The events that can count, in the order in which they count, and what became of all that were read."""
+    """The events that can count, in the order in which they count, and what became of all that were read.
+
+    ``apart`` are the times of others that can count, which are left out (``without_apart``).
+    """
 
     events: Events
     outcomes: Counter[str]
+    apart: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def read_events(stream: Stream, source: Input, on_chunk: Callable[[], object] = lambda: None) -> ReadEvents:
@@ -66,6 +73,22 @@ def read_events(stream: Stream, source: Input, on_chunk: Callable[[], object] = 
     collectors = [aggregator.counters[stream.name] for aggregator in aggregators.values()]
     outcomes = sum((one.outcomes for one in collectors), Counter())
     return ReadEvents(_joined([one.events() for one in collectors if isinstance(one, _Collector)]), outcomes)
+
+
+def without_apart(read: ReadEvents) -> ReadEvents:
+    """The most events between which no gap is longer than a year; those before and after are left out.
+
+    A single event of epoch 0 would make most of the time that is searched empty.
+    """
+    every = read.events
+    times = np.sort(every.times)
+    gaps = np.flatnonzero(np.diff(times) > _FAR) + 1
+    bulk = max(np.split(times, gaps), key=len)
+    if len(bulk) == len(times):
+        return read
+    kept = (every.times >= bulk[0]) & (every.times <= bulk[-1])
+    events = Events(every.users[kept], every.columns[kept], every.times[kept])
+    return replace(read, events=events, apart=every.times[~kept])
 
 
 def _stamped(chunk: Chunk) -> Chunk:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from eventveil.advise.choices import NORMAL, Bounding, Candidate
 from eventveil.advise.generating import HOUR
+from eventveil.advise.reading import ReadEvents
 from eventveil.advise.scoring import HOPELESS, pooled, sizes, within
 from eventveil.advise.searching import OTHER, Findings
 from eventveil.describe.guarantee import count, duration_words
@@ -254,19 +255,33 @@ def outcomes(found: Counter[str]) -> str:
     return ", ".join(f"{number:,} {words[one] or one}" for one, number in found.most_common()) or "none"
 
 
-def events(findings: Findings, found: Counter[str]) -> str:
+def events(findings: Findings, read: ReadEvents) -> str:
     """What was read: raw data."""
     tally, question = findings.tally, findings.question
     text = (
         f"{tally.events:,} events in {count(len(question.labels), 'column')} over"
-        f" {count(tally.units, unit_words(question.unit))} (read: {outcomes(found)})."
+        f" {count(tally.units, unit_words(question.unit))} (read: {outcomes(read.outcomes)})."
     )
+    if len(read.apart):
+        text += (
+            f" {len(read.apart):,} others are left out: their times, from {_days(read.apart)}, are separated"
+            f" from those from {_days(read.events.times)} by more than a year without events. Such times are"
+            " mostly of wrong clocks, or not set."
+        )
     if tally.units * tally.unit >= _ENOUGH * question.protect:
         return text
     return (
         f"{text} That is too short for good advice: epsilon covers {duration_words(question.protect)}, and"
         f" kinds that learn have learned next to nothing. Give {_ENOUGH} times that, or more."
     )
+
+
+def _days(times: NDArray[np.int64]) -> str:
+    """The first day and the last one, of whatever year."""
+    first, last = (
+        np.datetime64(int(one), "ms").astype("datetime64[D]") for one in (times.min(), times.max())
+    )
+    return f"{first} to {last}"
 
 
 def tried(findings: Findings) -> str:

@@ -16,7 +16,7 @@ from eventveil.advise.choices import Question
 from eventveil.advise.generating import HOUR
 from eventveil.advise.page import page
 from eventveil.advise.planning import plan_of
-from eventveil.advise.reading import ReadEvents, read_events
+from eventveil.advise.reading import ReadEvents, read_events, without_apart
 from eventveil.advise.searching import Findings, search
 from eventveil.advise.tally import Tally
 from eventveil.advise.trials import Processes, Runner, alone, perform
@@ -182,9 +182,10 @@ def advise(
         question = _question(
             stream, known, _SPANS[total], epsilon, delta, protect, accuracy, contributions, seed
         )
-        read = _read(chosen, stream)
-        if not len(read.events.times):
-            raise EventveilError(f"no event can be counted: {report.outcomes(read.outcomes)}; see --columns")
+        found = _read(chosen, stream)
+        if not len(found.events.times):
+            raise EventveilError(f"no event can be counted: {report.outcomes(found.outcomes)}; see --columns")
+        read = without_apart(found)
         origin = _origin(known, read, question.unit)
         tally = Tally(read.events, len(question.labels), origin, question.unit)
         with _runner(processes or cores()) as run:
@@ -272,7 +273,7 @@ def _answer(
             _note(f"wrote {path}")
     if html is not None:
         whole = perform(findings.trial(findings.best, 0, whole=True))
-        text = page(findings, read.outcomes, topology_text(plan), promise, whole)
+        text = page(findings, read, topology_text(plan), promise, whole)
         with appearing(html, OWNER_ONLY) as file:
             file.write(text.encode())
         _note(f"wrote {html}, which is raw data")
@@ -284,7 +285,7 @@ def _lines(findings: Findings, read: ReadEvents, promise: Sequence[str]) -> Iter
     yield from _paragraph("Note", [report.LEAKS, report.RAW])
     rows = report.rows(findings)
     unit = report.a_unit(findings.question.unit)
-    yield from _paragraph("Events", [report.events(findings, read.outcomes)])
+    yield from _paragraph("Events", [report.events(findings, read)])
     yield f"Errors of the total of {unit}, in percent of all events; `per user`: events that count of each"
     yield from (f"  {line}" for line in report.table(rows[:_SHOWN]))
     if len(rows) > _SHOWN:

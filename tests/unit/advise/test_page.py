@@ -17,6 +17,7 @@ from eventveil.advise.choices import Question
 from eventveil.advise.generating import HOUR, Traffic, draw
 from eventveil.advise.page import page
 from eventveil.advise.planning import plan_of
+from eventveil.advise.reading import ReadEvents
 from eventveil.advise.searching import search
 from eventveil.advise.tally import Tally
 from eventveil.advise.trials import alone, perform
@@ -38,11 +39,14 @@ LABELS = ("<script>alert(1)</script>", "__TITLE__", 'a "quoted" & long name that
 def text() -> str:
     """A page whose table, lists and pictures are all full; totals of an hour, so lines are long."""
     question = Question(LABELS, HOUR, "100", DAY, bound=4, seed=1)
-    tally = Tally(draw(Traffic(MONDAY, 2, 3_000, len(LABELS), 400)), len(LABELS), MONDAY, HOUR)
+    events = draw(Traffic(MONDAY, 2, 3_000, len(LABELS), 400))
+    tally = Tally(events, len(LABELS), MONDAY, HOUR)
     *_, (_, _, findings) = search(question, tally, alone)
     topology = topology_text(plan_of(findings, stream(), "shop", ("why",)))
     whole = perform(findings.trial(findings.best, 0, whole=True))
-    return page(findings, Counter(read=4_000), topology, ("What it promises. <b>",), whole)
+    return page(
+        findings, ReadEvents(events, Counter(read=4_000)), topology, ("What it promises. <b>",), whole
+    )
 
 
 def test_the_page_needs_nothing_but_itself(text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from eventveil.advise.generating import Events
-from eventveil.advise.reading import find_columns, read_events, types_of
+from eventveil.advise.reading import ReadEvents, find_columns, read_events, types_of, without_apart
 from eventveil.advise.tally import Tally, per_unit, rolled_up
 from eventveil.model.errors import EventveilError
 from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Chunk
@@ -110,6 +111,25 @@ def test_times_of_records_are_those_that_the_stream_asks_for(own_time: bool) -> 
     after = HOUR if own_time else 0
     assert read.events.times.tolist() == [ORIGIN + after, ORIGIN + 7 + after]
     assert read.outcomes == {"read": 2, "missing-field" if own_time else "no-append-time": 1}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "left_out"),
+    [
+        ([0, 1, 4_294_967_295_000], [0, 1, 4_294_967_295_000]),
+        ([ORIGIN - 300 * DAY, ORIGIN + 300 * DAY], []),
+        ([ORIGIN - 367 * DAY, ORIGIN + 400 * DAY], [ORIGIN - 367 * DAY, ORIGIN + 400 * DAY]),
+    ],
+)
+def test_what_is_years_away_is_left_out(wrong: list[int], left_out: list[int]) -> None:
+    right = [ORIGIN + 7 * HOUR * number for number in range(20)]
+    times = np.array([*wrong[:1], *right, *wrong[1:]])
+    read = ReadEvents(Events(np.arange(len(times)), np.zeros_like(times), times), Counter(read=len(times)))
+    kept = without_apart(read)
+    assert kept.apart.tolist() == left_out
+    assert kept.events.times.tolist() == [one for one in times.tolist() if one not in left_out]
+    assert len(kept.events.users) == len(kept.events.columns) == len(kept.events.times)
+    assert (len(kept.events.times) + len(kept.apart), kept.outcomes) == (len(times), read.outcomes)
 
 
 def test_what_is_ignored_is_not_read_and_other_columns_count_where_they_should(tmp_path: Path) -> None:

@@ -196,6 +196,20 @@ def test_fields_may_be_anywhere_and_of_other_types() -> None:
     assert "1,000 unknown-column" in some.stdout
 
 
+def test_events_with_wrong_times_do_not_make_the_time_longer() -> None:
+    generate(2_000)
+    with Path("shop.jsonl").open("a") as file:
+        for time in (0, 4_294_967_295_000):
+            file.write(json.dumps({"user": "u", "column": "home", "time": time}) + "\n")
+    advised = advise("shop.jsonl", "--contributions", "1", "--html", "a.html")
+    told = (
+        "over 2 days (read: 2,002 can count). 2 others are left out: their times, from 1970-01-01 to"
+        " 2106-02-07, are separated from those from 2026-01-05 to 2026-01-06 by more than a year"
+    )
+    assert told in advised.stdout, advised.output
+    assert told in Path("a.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
