@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import load_or_exit
 from eventveil.cli.words import exit_on_error
-from eventveil.doctor.diagnosis import shown_detail
+from eventveil.decoding.details import shown_detail
 from eventveil.doctor.letters import Letter, LetterGroup, groups
 from eventveil.doctor.sampling import newest
 from eventveil.doctor.wording import shown_value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,6 @@ from eventveil.doctor.keys import Keys, keys_of
 from eventveil.doctor.people import comes_again
 from eventveil.doctor.pointers import AbsentField, FoundField, absent, event_ids, fields_of
 from eventveil.doctor.sample import SampledRecord, SourceSample
-from eventveil.doctor.wording import long_duration
 from eventveil.model.fields import listed
 from eventveil.model.topology import AnyStream, ReadingStream, Stream
 
@@ -302,31 +300,6 @@ def _lacks_value(reason: str, detail: str) -> bool:
 def is_no_value(reason: str, detail: str) -> bool:
     """Whether a pointer leads to null, or to an object or array around values."""
     return reason == Reason.WRONG_TYPE and detail.endswith((*NO_VALUE,))
-
-
-#: Reasons whose details have durations, and nothing of an event that could look like one.
-_TIMED = (Reason.BEFORE_ORIGIN, Reason.TOO_FAR_AHEAD, Reason.LATE, Reason.MISALIGNED)
-_MILLISECONDS = re.compile(r"\b([0-9]+) ms\b")
-#: What JSON calls what a detail, which stays as it is in dead letters, names by a type of Python.
-_IN_JSON: Mapping[str, str] = {
-    "NoneType": "null",
-    "float": "a number with decimals",
-    "int": "an integer",
-    "bool": "true or false",
-    "str": "text",
-    "list": "an array",
-    "dict": "an object",
-    "bytes": "bytes that are no text",
-}
-
-
-def shown_detail(reason: str, detail: str) -> str:
-    """A detail for people: types in the words of JSON, durations in units that one can read."""
-    if reason in _TIMED:
-        return _MILLISECONDS.sub(lambda found: long_duration(int(found[1])), detail)
-    start, comma, name = detail.rpartition(", not ")
-    known = _IN_JSON.get(name) if reason == Reason.WRONG_TYPE else None
-    return detail if known is None else start + comma + known
 
 
 def setting_of(reason: str, detail: str) -> str:

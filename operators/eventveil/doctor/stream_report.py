@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eventveil.decoding.details import shown_detail
 from eventveil.decoding.rules import Reason
-from eventveil.doctor.diagnosis import NULL, Diagnosis, is_no_value, remedy_of, setting_of, shown_detail
+from eventveil.doctor.diagnosis import NULL, Diagnosis, is_no_value, remedy_of, setting_of
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.framing import REASONS
 from eventveil.doctor.judging import Example, Verdicts

@@ -27,20 +27,6 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
 
 
-def long_duration(milliseconds: int) -> str:
-    """A duration of any length, such as 1d 8h 20m 16.658s."""
-    if milliseconds < 1000:
-        return f"{milliseconds}ms"
-    seconds, rest = divmod(milliseconds, 1000)
-    parts = []
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
-        whole, seconds = divmod(seconds, size)
-        parts += [f"{whole}{unit}"] if whole else []
-    if seconds or rest:
-        parts.append(f"{seconds}.{rest:03}s" if rest else f"{seconds}s")
-    return " ".join(parts)
-
-
 def numbered(number: int, noun: str) -> str:
     """A number of things."""
     return f"{number} {noun}{'s' * (number != 1)}"

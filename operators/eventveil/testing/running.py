@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eventveil.decoding.details import shown_detail
 from eventveil.model.errors import EventveilError
 from eventveil.testing.comparing import Mismatch, differences
 from eventveil.testing.document import SUFFIX
@@ -97,7 +98,7 @@ def _fates(result: Result) -> Iterator[str]:
     for (event, reason), number in sorted(told)[:_TOLD]:
         place = f"{result.file.path}:{case.events[event - 1].position.line}"
         times = f" {number} times" if number > 1 else ""
-        detail = f": {played.details[event]}" if event in played.details else ""
+        detail = f": {shown_detail(reason, played.details[event])}" if event in played.details else ""
         yield f"{place}: event {event} was {reason}{times}{detail}"
     if len(told) > _TOLD:
         yield f"and {len(told) - _TOLD} more events"

@@ -13,6 +13,7 @@ import pytest
 
 from eventveil.cli.dead import lines
 from eventveil.decoding.avro import AvroSchema
+from eventveil.decoding.details import long_duration
 from eventveil.decoding.protobuf import ProtobufSchema
 from eventveil.decoding.rules import Decoder, Rejection
 from eventveil.decoding.schemas import Unusable
@@ -21,7 +22,6 @@ from eventveil.doctor.framing import Framing, framing_of
 from eventveil.doctor.letters import Letter, groups
 from eventveil.doctor.sample import SourceSample
 from eventveil.doctor.sampling import schemas_of
-from eventveil.doctor.wording import long_duration
 from eventveil.model.partitioners import RECOGNIZED
 from eventveil.model.topology import Discover
 from tests.unit.doctor.making import FILE, event, framed, sample, topology
@@ -214,6 +214,7 @@ def test_dead_letters_have_the_same_remedy() -> None:
         ("too-far-ahead", "60500 ms ahead of the append time", "1m 0.500s ahead of the append time"),
         ("misaligned", "7 ms after the start of timestamp 3", "7ms after the start of timestamp 3"),
         ("unknown-column", "'5000 ms' at /page", "'5000 ms' at /page"),
+        ("wrong-type", "the user at /user: text, not NoneType", "the user at /user: text, not null"),
         ("wrong-type", "the user at /user: text, not int", "the user at /user: text, not an integer"),
     ],
 )

@@ -77,6 +77,13 @@ def test_a_difference_has_its_line_both_values_and_what_became_of_events(tmp_pat
     ]
 
 
+def test_a_null_is_told_as_one(tmp_path: Path) -> None:
+    events = EVENTS.replace("user: a, ", "user: null, ").replace("page: sport", "page: 7")
+    told = run(write(tmp_path, f"{events}expect: {{counts: {{}}}}")).output
+    assert "event 1 was wrong-type: the user at /user should be a string, not null\n" in told
+    assert "event 2 was wrong-type: the column at /page should be a string, not an integer\n" in told
+
+
 def test_what_is_not_listed_is_compared_unless_the_test_is_partial(tmp_path: Path) -> None:
     unlisted = f"{EVENTS}expect: {{partial: true}}\n"
     assert outcome(tmp_path, unlisted).passed
