@@ -30,6 +30,7 @@ from eventveil.model.topology import Topology
 from eventveil.schema_registry.subjects import Subjects, subject_of
 
 _PER_SOURCE = ("counting changelog", "state changelog")
+_GUESSED = ": if a source exists with another number than above, correct this one"
 
 #: A broker may take this long to show what another one has.
 _SHOWN_SECONDS = 10
@@ -213,17 +214,19 @@ def _name_cluster(topology: Topology, cluster: Cluster, provision: Provision) ->
 
 
 def _width(topology: Topology, plan: TopicPlan) -> str:
-    """What the number of partitions follows, which no broker was asked for: that in the file is a guess."""
+    """Whose number of partitions a topic has, which no broker was asked for: that in the file is a guess."""
+    if plan.is_source:
+        return "; if it exists, leave this out"
     if plan.role in _PER_SOURCE:
-        return "; one per partition of the sources"
+        return f"; one per partition of the sources{_GUESSED}"
     if plan.role == "re-keying changelog":
-        return f"; one per partition of {', '.join(topology.rekeyed)}, however many that has"
+        return f"; one per partition of {', '.join(topology.rekeyed)}{_GUESSED}"
     for raw, internal in topology.rekeyed.items():
         if plan.name == internal:
-            return f"; as many partitions as {raw} has"
+            return f"; as many partitions as {raw} has{_GUESSED}"
     for stream in topology.readings:
         if plan.name == stream.sink:
-            return f"; one per partition of {stream.source.topic}, however many that has"
+            return f"; one per partition of {stream.source.topic}{_GUESSED}"
     return ""
 
 
