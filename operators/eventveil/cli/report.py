@@ -71,7 +71,7 @@ def report(
         raise click.UsageError("--json cannot be combined with --output")
     loaded = load_or_exit(topology)
     path = None if as_json else output or f"{loaded.name}-report.html"
-    refuse_existing({"--output": path}, force)
+    refuse_existing({"--output" if output else "the page": path}, force)
     try:
         found = None if without_audit else _audit(loaded, witness, barrier=barrier)
         made = document(loaded, _sha256(topology), format_rfc3339(_now()), found)

@@ -36,8 +36,20 @@ def test_a_page_that_is_there_is_replaced_only_by_force(tmp_path: Path) -> None:
     arguments = (str(SHOP), "--without-audit", "--output", str(page))
     refused = run(*arguments)
     assert (refused.exit_code, page.read_text()) == (2, "signed")
+    assert f"--output: {page} exists; --force replaces it" in refused.stderr
     assert run(*arguments, "--force").exit_code == 0
     assert page.read_text() != "signed"
+
+
+def test_a_page_that_was_not_asked_for_by_an_option_is_named_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("web-shop-report.html").write_text("signed")
+    refused = run(str(SHOP), "--without-audit")
+    assert refused.exit_code == 2
+    assert "Error: the page: web-shop-report.html exists; --force replaces it" in refused.stderr
+    assert "--output" not in refused.stderr
 
 
 def test_json_has_what_the_page_has() -> None:
