@@ -33,9 +33,10 @@ CHANGES: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-def call(*arguments: str) -> tuple[int, str]:
-    found = CliRunner().invoke(main, list(arguments), catch_exceptions=False)
-    return found.exit_code, found.output
+def call(command: str, path: str, *arguments: str) -> tuple[int, str]:
+    """Status and output, in which what is advised has the path, unlike what a worker says here."""
+    found = CliRunner().invoke(main, [command, path, *arguments], catch_exceptions=False)
+    return found.exit_code, found.output.replace(path, "TOPOLOGY")
 
 
 @pytest.fixture

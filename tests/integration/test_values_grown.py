@@ -92,7 +92,7 @@ def test_a_source_of_values_gets_partitions_and_every_value_its_one_reading(
     assert all("`eventveil migrate TOPOLOGY" in message for message in refusals(application.path))
     created = application.failing_command("topics", path, "--create")
     assert "state-changelog" in created
-    assert "`eventveil migrate TOPOLOGY" in created
+    assert f"`eventveil migrate {path} --apply`" in created
     dry = application.command("migrate", path)
     assert dry.count("would continue with\n  source.partitions 3, was 2\n") == 2
     assert "behind: unchanged" in dry
@@ -120,7 +120,7 @@ def test_a_source_of_values_gets_partitions_and_every_value_its_one_reading(
     feed(first, 3, 40)
     refused = application.failing_command("migrate", path, "--apply")
     assert "values are gone from its beginning that were never read" in refused
-    assert "`eventveil migrate TOPOLOGY --lost --apply`" in refused
+    assert f"`eventveil migrate {path} --lost --apply`" in refused
     told = application.command("migrate", path, "--apply", "--lost")
     assert told.count(f"  values of {first}, partition 3 were lost before they were read") == 2
     assert "behind: continues with\n  source.partitions 3, was 2\n" in told

@@ -9,7 +9,7 @@ from fractions import Fraction
 import click
 
 from eventveil.cli.loading import load_or_exit
-from eventveil.cli.words import exit_on_error
+from eventveil.cli.words import exit_on_error, say
 from eventveil.describe.guarantee import number
 from eventveil.formats.change import Difference, Terms
 from eventveil.kafka.cluster import Cluster
@@ -73,7 +73,7 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
     def tell(doubt: Unsettled) -> None:
         """Once, however often it is looked at."""
         if str(doubt) not in seen:
-            click.echo(f"checking again: {doubt}", err=True)
+            say(f"checking again: {doubt}")
         seen.add(str(doubt))
 
     # Refuse before the first stream is changed, not after.
@@ -99,7 +99,7 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
     grown = {step.stream for one in plan.values for step in _grow(one, apply=apply, lost=lost)}
     begun = {name for one in plan.values for name in one.migrator.begun}
     for name in (one.name for one in plan_readings(topology) if one.name not in grown):
-        click.echo(f"{name}: {'unchanged' if name in begun else _NOT_BEGUN}")
+        say(f"{name}: {'unchanged' if name in begun else _NOT_BEGUN}", err=False)
     if plan.lacks_room and not apply:
         click.echo(f"{topology.state_changelog} would get its missing partitions")
     for stream in topology.all_streams:

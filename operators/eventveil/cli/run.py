@@ -26,7 +26,7 @@ from eventveil.audit.witness_file import WitnessFile
 from eventveil.cli.loading import EXIT_FAILED, EXIT_MEMORY, load_or_exit
 from eventveil.cli.options import memory_limit, witness_file
 from eventveil.cli.several import run_several
-from eventveil.cli.words import words_of
+from eventveil.cli.words import with_path, words_of
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.rights import is_denied
 from eventveil.lifecycle.create import inspect_topics
@@ -188,7 +188,7 @@ def run(
         settings.work()
     work = ProcessShare(settings, processes)
     work.check()
-    configure_logging(log_level)
+    configure_logging(log_level, path=topology)
     load_or_exit(topology)
     log.info("starting %d worker processes", processes)
     status = run_several(work, processes)
@@ -214,7 +214,7 @@ class WorkerSettings:
 
     def work(self) -> NoReturn:
         """Be the worker, and end the process."""
-        configure_logging(self.log_level, self.number)
+        configure_logging(self.log_level, self.number, self.topology)
         log.info("%s", kernel.WAY)
         limit = self.memory_limit
         log.info("memory limit: %s", "off" if limit is None else format_size(limit))
@@ -284,18 +284,31 @@ def _has_page(wanted: bool | None, host: str) -> bool:
         return host == "localhost"
 
 
-def configure_logging(level: str, number: int | None = None) -> None:
+class _WithPath(logging.Formatter):
+    """Lines with the path of the topology in the commands that they name."""
+
+    def __init__(self, line: str, path: str) -> None:
+        super().__init__(line)
+        self._path = path
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See ``logging.Formatter.format``."""
+        return with_path(super().format(record), self._path)
+
+
+def configure_logging(level: str, number: int | None = None, path: str = "TOPOLOGY") -> None:
     """Log to standard error; libraries only when something is wrong, and not the same again and again.
 
-    With the ``number`` of the process in each line, if there are several.
+    With the ``number`` of the process in each line, if there are several. ``path`` is that of the topology.
     """
     name = "%(name)s" if number is None else f"%(name)s[{number}]"
     line = f"%(asctime)s %(levelname)s {name}: %(message)s"
     handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_WithPath(line, path))
     # First, because the other one may put the arguments into the text.
     handler.addFilter(HiddenOffsets())
     handler.addFilter(Repeats())
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], format=line)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("eventveil").setLevel(level.upper())
 
 
@@ -384,7 +397,7 @@ def check_surroundings(topology: Topology) -> Unsettled | None:
         return Unsettled("topics", what, EventveilError(f"topics: {what}. Are all brokers up?"))
     if mistakes:
         what = "; ".join(mistakes)
-        return Unsettled("topics", what, EventveilError(f"{what}. See `eventveil topics`"))
+        return Unsettled("topics", what, EventveilError(f"{what}. See `eventveil topics TOPOLOGY`"))
     return None
 
 

@@ -10,7 +10,7 @@ import click
 import orjson
 
 from eventveil.cli.loading import EXIT_FAILED, EXIT_UNWELL, load_or_exit
-from eventveil.cli.words import exit_on_error, words_of
+from eventveil.cli.words import exit_on_error, say, words_of
 from eventveil.describe.drawn import how_drawn
 from eventveil.describe.guarantee import count
 from eventveil.kafka.cluster import Cluster
@@ -56,7 +56,7 @@ def status(topology: str, as_json: bool) -> None:
         for stream, newest in values:
             click.echo("\n".join(value_lines(stream, newest)))
     for told in unread:
-        click.echo(f"eventveil status: {told}", err=True)
+        say(f"eventveil status: {told}")
     sys.exit(EXIT_FAILED if unread else 0 if all(map(_is_well, found)) else EXIT_UNWELL)
 
 

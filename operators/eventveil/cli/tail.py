@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator
 from contextlib import closing
 
@@ -11,8 +10,8 @@ import numpy as np
 import orjson
 from confluent_kafka import KafkaException
 
-from eventveil.cli.loading import EXIT_FAILED, load_or_exit
-from eventveil.cli.words import words_of
+from eventveil.cli.loading import load_or_exit
+from eventveil.cli.words import fail, words_of
 from eventveil.describe.drawn import how_drawn
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339
@@ -67,8 +66,7 @@ def tail(
     except KeyboardInterrupt:
         return
     except (EventveilError, KafkaException) as error:
-        click.echo(f"eventveil tail: {words_of(error)}", err=True)
-        sys.exit(EXIT_FAILED)
+        fail("tail", words_of(error))
 
 
 def _chosen(topology: Topology, name: str) -> AnyStream:

@@ -8,7 +8,7 @@ import time
 import click
 
 from eventveil.cli.loading import EXIT_FAILED, load_or_exit
-from eventveil.cli.words import exit_on_error
+from eventveil.cli.words import exit_on_error, say
 from eventveil.describe.guarantee import count
 from eventveil.formats.release import schema_text
 from eventveil.kafka.cluster import Cluster
@@ -100,9 +100,9 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
         if plan not in inspection.missing:
             click.echo(f"found {plan.name} ({plan.role})")
     for sentence in absent(absent_sources if create and absent_sources else inspection.missing):
-        click.echo(sentence, err=True)
+        say(sentence)
     for mistake in inspection.mistakes:
-        click.echo(mistake, err=True)
+        say(mistake)
     good = not inspection.missing and not inspection.mistakes
     # Before there is anything to release.
     known = _check_schemas(topology, create=create and good)
@@ -115,7 +115,7 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
         time.sleep(1)
         refused = refusals(topology, cluster)
     for one in refused:
-        click.echo(f"run would refuse: {one}", err=True)
+        say(f"run would refuse: {one}")
     # What was asked for has been created; a migration may be the next step.
     return good and known and (create or not refused)
 
@@ -136,10 +136,9 @@ def _check_schemas(topology: Topology, *, create: bool) -> bool:
             click.echo(f"registered the schema of {name} (id {subjects.register(stream)})")
         else:
             good = False
-            click.echo(
+            say(
                 f"the schema of {name} is not registered: `eventveil topics TOPOLOGY --create` registers it;"
-                f" until then nothing of {stream.name} is released",
-                err=True,
+                f" until then nothing of {stream.name} is released"
             )
     return good
 
@@ -174,7 +173,7 @@ def _delete(topology: Topology, *, apply: bool) -> bool:
         click.echo(f"nothing was deleted; stop the workers and add --name {topology.name}")
         return True
     delete_left(topology, cluster, left)
-    click.echo("deleted; `eventveil topics TOPOLOGY --create` begins anew")
+    say("deleted; `eventveil topics TOPOLOGY --create` begins anew", err=False)
     if over:
         click.echo(
             f"set timeline.start to {format_rfc3339(over)} or later: what is released again costs its "
@@ -238,4 +237,4 @@ def _print_commands(topology: Topology) -> None:
             f"kafka-topics.sh --bootstrap-server {topology.kafka.bootstrap} --create --topic {plan.name} "
             f"--partitions {plan.partitions} --replication-factor {topology.topics.replication} {settings}"
         )
-    click.echo("# then: eventveil topics --create, which writes the genesis records")
+    say("# then: `eventveil topics TOPOLOGY --create`, which writes the genesis records", err=False)

@@ -1,8 +1,10 @@
-"""What a command says of an error that ends it."""
+"""What a command says of an error that ends it, with the path of its topology in what is to be run."""
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +17,9 @@ from eventveil.cli.loading import EXIT_FAILED
 from eventveil.kafka.words import words_of as kafka_words
 from eventveil.model.errors import EventveilError
 
+#: A command with the word that stands for the file in messages, which are made where its path is not known.
+_NAMED = re.compile(r"(`eventveil [a-z]+) TOPOLOGY\b")
+
 
 def words_of(error: BaseException) -> str:
     """An error with its place; of a file also what to do, of a broker also what Kafka calls it."""
@@ -23,9 +28,21 @@ def words_of(error: BaseException) -> str:
     return kafka_words(error)
 
 
+def with_path(text: str, path: str) -> str:
+    """The text with the path of its topology, instead of that word, in the commands that it names."""
+    return _NAMED.sub(lambda found: f"{found[1]} {shlex.quote(path)}", text)
+
+
+def say(text: str, *, err: bool = True) -> None:
+    """Print a text that may name commands to run, about the topology that this command was given."""
+    context = click.get_current_context(silent=True)
+    path = None if context is None else context.params.get("topology")
+    click.echo(text if path is None else with_path(text, path), err=err)
+
+
 def fail(command: str, what: str) -> NoReturn:
     """End the process with status 1, having said on standard error what is wrong."""
-    click.echo(f"eventveil {command}: {what}", err=True)
+    say(f"eventveil {command}: {what}")
     sys.exit(EXIT_FAILED)
 
 

@@ -96,3 +96,15 @@ def test_the_first_process_of_a_container_ends_when_asked_before_it_works() -> N
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(30) == 0
         assert time.monotonic() - begun < 30
+
+
+def test_commands_that_are_logged_have_the_path_of_the_file() -> None:
+    text = (
+        "import logging; from eventveil.cli.run import configure_logging, log;"
+        " configure_logging('info', 2, 'our shop.yaml');"
+        " log.error('stopped: %s', 'run `eventveil migrate TOPOLOGY --apply`')"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stderr.endswith(
+        " ERROR eventveil[2]: stopped: run `eventveil migrate 'our shop.yaml' --apply`\n"
+    )

@@ -12,6 +12,9 @@ from confluent_kafka import KafkaError, KafkaException
 from eventveil.cli.main import COMMANDS, main
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.rights import with_right
+from eventveil.model.errors import EventveilError
+from eventveil.topology.changes import MIGRATE_LOST
+from tests.unit.doctor.making import FILE
 
 ROOT = Path(__file__).parents[3]
 FLIGHTS, ANNOUNCED = (
@@ -58,3 +61,27 @@ def test_a_right_that_is_missing_is_told_in_words(name: str, monkeypatch: pytest
     )
     assert "no right to Read there. Grant it by an ACL" in found.stderr
     assert "(TOPIC_AUTHORIZATION_FAILED)" in found.stderr
+
+
+@pytest.mark.parametrize("folder", ["shop", "our shop"])
+@pytest.mark.parametrize("name", ["migrate", "status", "tail", "topics"])
+def test_commands_that_are_advised_have_the_path_of_the_file(
+    name: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> NoReturn:
+        raise EventveilError(f"of TOPOLOGY records are gone. {MIGRATE_LOST}")
+
+    monkeypatch.setattr(Cluster, "__init__", lost)
+    path = tmp_path / folder / "shop.yaml"
+    path.parent.mkdir()
+    path.write_text(FILE)
+    found = CliRunner().invoke(main, [name, str(path)])
+    assert found.exit_code == 1, found.output
+    written = f"'{path}'" if " " in folder else str(path)
+    assert f"of TOPOLOGY records are gone. Stop the workers and run `eventveil migrate {written} --lost " in (
+        found.stderr
+    )
+
+
+def test_help_has_the_word_for_the_file() -> None:
+    assert " of TOPOLOGY" in CliRunner().invoke(main, ["topics", "--help"]).stdout
