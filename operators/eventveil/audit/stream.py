@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from eventveil.audit.charges import (
@@ -31,8 +32,6 @@ from eventveil.topology.scalars import exact_number
 if TYPE_CHECKING:
     from eventveil.mechanisms.base import Guarantee, Mechanism
 
-#: The options that say what noise there is.
-_NOISE = ("noise", "delta")
 _NO_ENTRY = "no ledger entry has the digest of this record: it was published without a charge"
 _WHICH_FILE = (
     "Is it the file that the workers run? It may be from before a migration, or not migrated to yet."
@@ -66,9 +65,9 @@ class StreamAudit:
         """
         self.stream, self._timeline = stream, timeline
         self._terms, self._last_terms, self._partition = first, last, partition
-        self._discovery = self._last_discovery = discovery
-        #: Whose the terms are that entries are held against, and whether its options are known as well.
-        self._whose, self._knows_options = "the topology", True
+        self._discovery = discovery
+        #: The entry that came last.
+        self._newest: Mapping[str, Any] = {}
         self._columns, (self._options, self._last_options) = columns, options
         self._charges = Charges()
         self._guarantee = guarantee
@@ -124,8 +123,8 @@ class StreamAudit:
         known = self._charges.find(entry.timestamp)
         if known is None:
             self._check_order(entry, found)
-            self._take_terms(found)
             self._check_terms(entry, found)
+            self._newest = found.fields or {}
             self._check_spends(entry, found)
             if self._control is not None:
                 self._control.entry(entry, found)
@@ -238,12 +237,17 @@ class StreamAudit:
         )
 
     def _check_last_terms(self) -> None:
-        ended = self._terms, self._options, self._discovery
-        file = self._last_terms, self._last_options, self._last_discovery
-        if ended != file:
-            what = "it ends with other terms than this file has"
-            told = f": {_words(*ended)} in the ledger, {_words(*file)} in this file. {_WHICH_FILE}"
-            self._flag("I7", None, "the ledger", what, told)
+        """Ask about the file where the changes or the newest entry have other terms, or both."""
+        ended, options = self._terms, self._options
+        if (ended, options) == (self._last_terms, self._last_options):
+            with suppress(ValueError):
+                ended = stated_terms(self._newest) if self._newest else ended
+            options = {} if ended.delta is None else {"noise": "gaussian", "delta": str(ended.delta)}
+            if ended == self._last_terms:
+                return
+        file = _words(self._last_terms, self._last_options)
+        told = f": {_words(ended, options)} in the ledger, {file} in this file. {_WHICH_FILE}"
+        self._flag("I7", None, "the ledger", "it ends with other terms than this file has", told)
 
     def _largest(self) -> int:
         """The largest sum of a window or horizon under the present terms.
@@ -374,58 +378,26 @@ class StreamAudit:
             what = "the timestamps of the ledger are not consecutive"
             self._flag("I7", entry.timestamp, found, what, f": the last one before it is {self._last}")
 
-    def _take_terms(self, found: FoundRecord) -> None:
-        """Hold entries against the terms of the first one, where only the file says that these are others.
-
-        So a file that is not the workers' is told of once, in the end, and not for every entry.
-        """
-        if self._charges.timestamps or self._changes or self._terms != self._last_terms:
-            return
-        fields, own = found.fields or {}, self._terms
-        try:
-            told = stated_terms(fields)
-        except ValueError:
-            return
-        kind = known(told.mechanism, self._options)
-        other_level = kind is not None and kind.level != self._guarantee.level
-        if told.units * own.window != own.units * told.window or other_level:
-            return  # no migration leads there
-        discovery = (self._discovery and discovery_in(fields)) or self._discovery
-        if (told, discovery) == (own, self._discovery):
-            return
-        self._whose, self._knows_options = "the first entry", told.mechanism == own.mechanism
-        if told != own:
-            self._options = self._options_with(told, fields)
-        self._terms, self._discovery = told, discovery
-        self._sums, self._published = self._new_sums(told.window), WindowSums(told.window)
-
-    def _options_with(self, terms: Terms, fields: Mapping[str, Any]) -> Options:
-        """The file's options, but none of another kind, with the noise that an entry states."""
-        kept = dict(self._options) if self._knows_options else {}
-        if self._terms.delta is not None:
-            kept = {name: value for name, value in kept.items() if name not in _NOISE}
-        return kept if terms.delta is None else {**kept, **{name: fields[name] for name in _NOISE}}
-
     def _check_terms(self, entry: Entry, found: FoundRecord) -> None:
         fields, terms = found.fields or {}, self._terms
         for name in ("mechanism", "window", "units"):
             own = getattr(terms, name)
             value = fields.get(name)
             if type(value) is not type(own) or value != own:
-                what = f"{name} is not that of {self._whose}"
+                what = f"{name} is not that of the topology"
                 self._flag("I7", entry.timestamp, found, what, f": {value!r:.50}, not {own!r}")
         own = ("gaussian", terms.delta) if terms.delta is not None else (None, None)
         told = (fields.get("noise"), exact_number(fields.get("delta")))
         if told != own or (own[1] is None and "delta" in fields):
-            what = f"its noise is not that of {self._whose}"
+            what = "its noise is not that of the topology"
             stated = f"{fields.get('noise')!r:.50} with delta {fields.get('delta')!r:.50}"
             self._flag("I7", entry.timestamp, found, what, f": {stated}, not {own[0]!r} with {own[1]}")
         if discovery_in(fields) != self._discovery or ("discovery" in fields) != bool(self._discovery):
-            what = f"what finding columns costs is not what {self._whose} says"
+            what = "what finding columns costs is not what the topology says"
             told_of = f": {fields.get('discovery')!r:.100}, not {self._discovery}"
             self._flag("I7", entry.timestamp, found, what, told_of)
         if exact_number(text := fields.get("epsilon")) != terms.epsilon:
-            what = f"epsilon is not that of {self._whose}"
+            what = "epsilon is not that of the topology"
             self._flag("I7", entry.timestamp, found, what, f": {text!r:.50}, not '{terms.epsilon}'")
         if self._instance is None:
             self._instance = entry.instance
@@ -444,7 +416,7 @@ class StreamAudit:
         if entry.forfeited and not (whole and not entry.fresh and PAN in self._options):
             what = "forfeited is for repeated releases of pan-private streams"
             self._flag("I7", entry.timestamp, found, what)
-        kind = self._kind()
+        kind = known(self._terms.mechanism, self._options)
         if kind and not self._can_spend(kind, Spend(entry.test, entry.publish)):
             what = f"{kind.kind} cannot have spent this"
             self._flag("I7", entry.timestamp, found, what, f": {entry.test} and {entry.publish} units")
@@ -475,13 +447,9 @@ class StreamAudit:
             what = "window_spent is not the sum of the window's or horizon's spends"
             self._flag("I7", entry.timestamp, found, what, f": {entry.window_spent}, not {spent}")
 
-    def _kind(self) -> type[Mechanism] | None:
-        """That of the terms; None if it is unknown here, or its options are."""
-        return known(self._terms.mechanism, self._options) if self._knows_options else None
-
     def _may_predict(self, entry: Entry) -> bool:
         """Whether the entry's release may be predicted; of a kind that is unknown here it may."""
-        kind = self._kind()
+        kind = known(self._terms.mechanism, self._options)
         return (kind is None or kind.predicts) and not entry.exhausted
 
     def _can_spend(self, kind: type[Mechanism], charge: Spend) -> bool:
@@ -573,7 +541,6 @@ def stranger(found: FoundRecord) -> Finding | None:
     return Finding("I7", f"{found.stream!r:.50}", None, str(found), what)
 
 
-def _words(terms: Terms, options: Options, discovery: DiscoveryCost | None) -> str:
+def _words(terms: Terms, options: Mapping[str, object]) -> str:
     told = "".join(f", {name} {value}" for name, value in sorted(options.items()))
-    told += f", {discovery} for finding columns" if discovery else ""
     return f"{terms.mechanism} with epsilon {terms.epsilon}, window {terms.window}{told}"

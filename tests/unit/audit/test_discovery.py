@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from hashlib import sha256
 
 import orjson
@@ -77,15 +76,6 @@ def test_another_cost_than_that_of_the_topology_is_a_violation(stated):
     del fields["discovery"]
     ledger[4] = orjson.dumps(fields | ({} if stated is None else {"discovery": stated}))
     assert any("what finding columns costs" in str(one) for one in report(of, ledger, sink).findings)
-
-
-def test_a_file_with_another_cost_than_all_entries_is_asked_about_once():
-    _, ledger, sink = run("uniform")
-    (found,) = report(
-        finding(kind="uniform", discover=replace(HOW, epsilon=Fraction(1, 4))), ledger, sink
-    ).findings
-    assert "epsilon 1/2 with delta 1e-06 for finding columns in the ledger" in found.what
-    assert "epsilon 1/4 with delta 1e-06 for finding columns in this file" in found.what
 
 
 def test_a_cost_is_a_violation_where_columns_are_listed():

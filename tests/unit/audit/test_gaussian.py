@@ -103,16 +103,19 @@ def test_an_entry_of_a_pure_stream_that_says_it_is_gaussian_is_a_violation(chang
 
 def test_pure_and_gaussian_entries_are_not_taken_for_each_other() -> None:
     pure = replace(UNIFORM, options={})
-    noise = [
-        "uniform with epsilon 1, window 4, delta 1/1000000000, noise gaussian",
-        "uniform with epsilon 1, window 4",
-    ]
-    for settings, other, (ledger, file) in ((pure, UNIFORM, noise[::-1]), (UNIFORM, pure, noise)):
-        report = story_of(settings).audit(other)
-        assert [one.what.partition(". Is it")[0] for one in report.findings] == [
-            f"it ends with other terms than this file has: {ledger} in the ledger, {file} in this file"
-        ]
-        assert report.delta == settings.delta
+    noise = "uniform with epsilon 1, window 4, delta 1/1000000000, noise gaussian"
+    for settings, other, told in (
+        (pure, UNIFORM, "uniform with epsilon 1, window 4 in the ledger, " + noise),
+        (UNIFORM, pure, noise + " in the ledger, uniform with epsilon 1, window 4"),
+    ):
+        assert (
+            story_of(settings)
+            .audit(other)
+            .findings[-1]
+            .what.startswith(
+                f"it ends with other terms than this file has: {told} in this file. Is it the file"
+            )
+        )
 
 
 def test_another_way_to_write_delta_is_the_same() -> None:
