@@ -28,6 +28,10 @@ _EVENT_IDS = frozenset(f"{HEADERS}{one}" for one in ("ce_id", "ce-id"))
 #: Names are close if they have this share of their letters in common, in the same order.
 _CLOSE = 0.75
 _SHOWN = 5
+#: Of names that are compared: each takes microseconds, and a map by people has one for each of them.
+_COMPARED = 1000
+#: Names in a smaller share of records are mostly of such maps.
+_LEAST_SHARE = 0.01
 #: Times in epoch milliseconds: from 2001 to 2286.
 _LIKE_TIMES = range(10**12, 10**13)
 
@@ -142,9 +146,14 @@ def absent(
     if not readable:
         return []
     return [
-        AbsentField(field, readable, [(one, found[one]) for one in similar(field, [*found])])
+        AbsentField(field, readable, [(one, found[one]) for one in similar(field, _usual(found, readable))])
         for field, found in names.items()
     ]
+
+
+def _usual(found: Counter[str], readable: int) -> list[str]:
+    """The names that are compared, those of most records first."""
+    return [one for one, number in found.most_common(_COMPARED) if number >= _LEAST_SHARE * readable]
 
 
 def beside(field: str, document: Any, record: SampledRecord) -> Iterator[str]:

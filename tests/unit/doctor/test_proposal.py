@@ -245,6 +245,16 @@ def test_a_column_behind_a_user_that_cannot_be_read_gets_the_same_hint() -> None
     assert hidden["similar"] == [["/data/Section", 600]]
 
 
+def test_a_hint_is_none_of_the_names_that_single_records_have() -> None:
+    """Such as the keys of a map by people."""
+
+    def made(number: int) -> dict[str, Any]:
+        return {"agent": "x", f"sektion{number}": 1, "data": {"Section": "home"}, "at": NOW - number}
+
+    (hidden,) = report(sample(made=made)).fields()["streams"][0]["hidden"]
+    assert hidden["similar"] == [["/data/Section", 600]]
+
+
 @pytest.mark.parametrize(("unread", "is_told"), [(539, False), (540, True)])
 def test_where_a_tenth_of_users_can_be_read_their_records_say_what_is_wrong(
     unread: int, is_told: bool
