@@ -32,9 +32,10 @@ class Overdue:
             known, since = self._waiting.get(stream, (None, now))
             if known != timestamp or not delay:
                 self._waiting[stream] = timestamp, now
-                self._tell_released(stream, timestamp)
             elif min(now - since, delay / 1000) >= OVERDUE_SECONDS:
                 self._tell(stream, timestamp, delay // 1000, now)
+            if delay < OVERDUE_SECONDS * 1000:
+                self._tell_released(stream, timestamp)
 
     def _tell_released(self, stream: str, following: int) -> None:
         missed = self._missed.get(stream, following)
@@ -43,10 +44,10 @@ class Overdue:
             log.info("stream %s releases again: timestamp %d was overdue and is released", stream, missed)
 
     def _tell(self, stream: str, timestamp: int, seconds: int, now: float) -> None:
+        self._missed[stream] = timestamp
         if now - self._told.get(stream, -AGAIN_SECONDS) < AGAIN_SECONDS:
             return
         self._told[stream] = now
-        self._missed[stream] = timestamp
         log.warning(
             "stream %s: timestamp %d was due %d s ago and is not released: either its releases are held up,"
             " or a partition of its source is not counted to the end of the timestamp. /health/ready of each"

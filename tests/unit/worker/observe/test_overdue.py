@@ -26,8 +26,10 @@ def test_a_stream_that_releases_again_is_told_of_once(caplog: pytest.LogCaptureF
         overdue.look({"views": (7, 60_000 + 1000 * second), "sections": (3, 0)}, float(second))
     caplog.clear()
     with caplog.at_level(logging.INFO):
-        for second, timestamp in ((100, 7), (110, 9), (120, 10)):
-            overdue.look({"views": (timestamp, 1000), "sections": (second, 0)}, float(second))
+        # Timestamp 8 is overdue as well when 7 is released.
+        for second, timestamp, delay in ((100, 7, 90_000), (110, 8, 90_000), (120, 9, 1000), (130, 10, 0)):
+            overdue.look({"views": (timestamp, delay), "sections": (second, 0)}, float(second))
+            assert bool(caplog.messages) == (second >= 120)
     assert caplog.messages == ["stream views releases again: timestamp 7 was overdue and is released"]
 
 
