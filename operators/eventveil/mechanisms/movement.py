@@ -231,7 +231,9 @@ class Movement:
 
     def _allowance(self) -> Floats:
         """By how much a movement that few differences tell of is taken to be larger."""
-        weights = np.maximum(self._arrays["count"] - 1.0, 1.0)
+        if not self._moves:
+            return np.ones(1)
+        weights = np.maximum(self._arrays["count"].astype(np.float64) - 1, 1)
         # That many of the same weight say as much as those whose weights fall by MEMORY.
         differences = weights * (1 + MEMORY) / (2 - (1 - MEMORY) * weights)
         allowance: Floats = 1 + FEW / differences + FEWER / differences**2

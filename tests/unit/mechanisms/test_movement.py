@@ -105,6 +105,15 @@ def test_intervals_cover_from_the_first_publications_on(publications: int, least
     assert least <= np.mean(covered) <= most
 
 
+def test_nothing_is_allowed_for_where_nothing_is_learned() -> None:
+    """A kind that repeats next to never takes for granted what counts of its level usually move by."""
+    movement = Movement(1, moves=False)
+    movement.drawn(8.0, 1)
+    usual = float(movement.usual[0])
+    (found,) = movement.variance(2, np.array([0]))  # type: ignore[misc]
+    assert found <= 8 + usual
+
+
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_restored_state_goes_on_as_one_that_was_never_stopped(apart: bool) -> None:
     draw = np.random.default_rng(6)
