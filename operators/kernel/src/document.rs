@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::scan;
+use crate::scan::{self, Written};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Levels of nesting that are walked into.
@@ -32,7 +32,15 @@ pub enum Kind {
 #[derive(Debug)]
 pub enum Place {
     Field(usize, Kind),
-    Object(Vec<(Box<str>, Place)>),
+    Object(Vec<Member>),
+}
+
+/// A wanted key of an object, and where the fields are in its value.
+#[derive(Debug)]
+pub struct Member {
+    pub key: Box<str>,
+    pub written: Written,
+    pub place: Place,
 }
 
 /// What was found at one field.
@@ -64,28 +72,28 @@ impl Place {
         let (Place::Object(members), Some((first, rest))) = (self, tokens.split_first()) else {
             return false;
         };
-        let at = match members.iter().position(|(key, _)| **key == **first) {
+        let at = match members.iter().position(|one| *one.key == **first) {
             Some(at) => at,
             None if members.len() == MOST_KEYS => return false,
             None => {
                 let inner = if rest.is_empty() { Place::Field(number, kind) } else { Place::root() };
-                members.push((first.as_str().into(), inner));
+                members.push(Member {
+                    key: first.as_str().into(),
+                    written: Written::of(first),
+                    place: inner,
+                });
                 if rest.is_empty() {
                     return true;
                 }
                 members.len() - 1
             }
         };
-        members[at].1.add(rest, number, kind)
+        members[at].place.add(rest, number, kind)
     }
 
     /// The fields of a document into `found`, one place for each; they are there if the verdict is `Read`.
     pub fn read<'de>(&self, value: &'de [u8], found: &mut [Found<'de>]) -> Verdict {
         found.iter_mut().for_each(|one| *one = Found::Nothing);
-        // That all of it is ASCII is told several times as fast.
-        if !value.is_ascii() && std::str::from_utf8(value).is_err() {
-            return Verdict::NoJson;
-        }
         if scan::read(self, value, found).is_some() {
             return Verdict::Read;
         }
@@ -153,7 +161,7 @@ impl<'de> Visitor<'de> for Walk<'_, '_, 'de> {
                 return Err(M::Error::custom("unsure"));
             }
             seen |= 1 << at;
-            let (place, depth) = (&wanted[at].1, self.depth - 1);
+            let (place, depth) = (&wanted[at].place, self.depth - 1);
             members.next_value_seed(Walk { place, found: &mut *self.found, depth })?;
         }
         Ok(())
@@ -161,7 +169,7 @@ impl<'de> Visitor<'de> for Walk<'_, '_, 'de> {
 }
 
 /// Which of the wanted keys a key is.
-struct Key<'p>(&'p [(Box<str>, Place)]);
+struct Key<'p>(&'p [Member]);
 
 impl<'de> DeserializeSeed<'de> for Key<'_> {
     type Value = Option<usize>;
@@ -179,7 +187,7 @@ impl Visitor<'_> for Key<'_> {
     }
 
     fn visit_str<E: Error>(self, key: &str) -> Result<Self::Value, E> {
-        Ok(self.0.iter().position(|(wanted, _)| **wanted == *key))
+        Ok(self.0.iter().position(|wanted| *wanted.key == *key))
     }
 }
 

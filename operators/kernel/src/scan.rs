@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use crate::document::{Found, Kind, Place, DEEPEST};
+use crate::document::{Found, Kind, Member, Place, DEEPEST};
 
 /// Digits before the point: below a double's end by far.
 const MOST_DIGITS: usize = 200;
@@ -16,10 +16,44 @@ const MOST_OF_INTEGER: usize = 18;
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHEST: u64 = ONES << 7;
 
-/// The fields of a document, which is UTF-8, into `found`; None if it is not plain, or none.
+/// The fields of a document into `found`; None if it is not plain, or none.
 pub fn read<'de>(place: &Place, text: &'de [u8], found: &mut [Found<'de>]) -> Option<()> {
-    let behind = Rest(text).read(place, found, DEEPEST)?;
-    (behind.next().is_none() && found.iter().all(|one| *one != Found::Nothing)).then_some(())
+    let Place::Object(wanted) = place else { return None };
+    let behind = Rest(text).object(wanted, found, DEEPEST - 1)?;
+    let all = !found.iter().any(|one| matches!(one, Found::Nothing));
+    (behind.next().is_none() && all).then_some(())
+}
+
+/// A key as most writers have it, with the quote and the colon behind it.
+#[derive(Debug)]
+pub struct Written {
+    text: Box<[u8]>,
+    /// The first eight bytes, and which bits of a text are to be compared with them.
+    first: u64,
+    mask: u64,
+}
+
+impl Written {
+    pub fn of(key: &str) -> Self {
+        let text: Box<[u8]> = [key.as_bytes(), b"\":"].concat().into();
+        let mut first = [0; 8];
+        first.iter_mut().zip(&text).for_each(|(to, byte)| *to = *byte);
+        let mask = u64::MAX >> (64 - 8 * text.len().min(8));
+        // What has to be escaped never stands in a text as it is: no bits of any text are these.
+        let plain = key.bytes().all(|byte| !matches!(byte, 0..=31 | b'"' | b'\\'));
+        let (first, mask) = if plain { (u64::from_le_bytes(first), mask) } else { (1, 0) };
+        Written { text, first, mask }
+    }
+
+    /// What is behind it in a text that begins with it, and with this word.
+    #[inline(always)]
+    fn strip<'de>(&self, text: &'de [u8], word: u64) -> Option<Rest<'de>> {
+        if word & self.mask != self.first {
+            return None;
+        }
+        let behind = text.get(self.text.len()..)?;
+        (self.text.len() <= 8 || text[8..].starts_with(&self.text[8..])).then_some(Rest(behind))
+    }
 }
 
 /// What of a text is still to be read. What was read is given with the rest behind it, which so stays in
@@ -30,14 +64,23 @@ struct Rest<'de>(&'de [u8]);
 impl<'de> Rest<'de> {
     /// The next byte that is no white space.
     #[inline(always)]
-    fn next(mut self) -> Option<(u8, Self)> {
-        loop {
-            let (first, rest) = self.0.split_first()?;
-            self = Rest(rest);
-            if !matches!(first, b' ' | b'\n' | b'\r' | b'\t') {
-                return Some((*first, self));
-            }
+    fn next(self) -> Option<(u8, Self)> {
+        let (first, rest) = self.0.split_first()?;
+        if *first > b' ' {
+            return Some((*first, Rest(rest)));
         }
+        match rest {
+            [second, rest @ ..] if *first == b' ' && *second > b' ' => Some((*second, Rest(rest))),
+            _ => self.behind_space(),
+        }
+    }
+
+    /// The same where some may stand. Most writers put none, and what follows is faster where it is apart.
+    #[cold]
+    #[inline(never)]
+    fn behind_space(self) -> Option<(u8, Self)> {
+        let at = self.0.iter().position(|byte| !matches!(byte, b' ' | b'\n' | b'\r' | b'\t'))?;
+        Some((self.0[at], Rest(&self.0[at + 1..])))
     }
 
     #[inline(always)]
@@ -50,28 +93,30 @@ impl<'de> Rest<'de> {
         self.0.strip_prefix(word).map(Rest)
     }
 
-    /// What is in a string whose first quote was read; None if there is an escape in it.
+    /// What is in a string whose first quote was read; None if there is an escape in it, or what is no UTF-8.
     #[inline(always)]
     fn string(self) -> Option<(&'de [u8], Self)> {
-        let text = self.0;
-        let mut at = 0;
-        while let Some(word) = text[at..].first_chunk() {
-            let special = special(u64::from_le_bytes(*word));
+        let (text, mut at, mut met) = (self.0, 0, 0);
+        loop {
+            let word = first_word(&text[at..]);
+            let special = special(word);
+            met |= word;
             if special != 0 {
                 // The lowest one is one: only above it may bits be borrowed.
                 at += special.trailing_zeros() as usize / 8;
-                return self.ends(at);
+                return self.ends(at, met & HIGHEST == 0);
             }
             at += 8;
         }
-        at += text[at..].iter().position(|byte| matches!(byte, 0..=31 | b'"' | b'\\'))?;
-        self.ends(at)
     }
 
     /// The string that the special byte here ends, if it is a quote.
     #[inline(always)]
-    fn ends(self, at: usize) -> Option<(&'de [u8], Self)> {
+    fn ends(self, at: usize, is_ascii: bool) -> Option<(&'de [u8], Self)> {
         let (inside, rest) = self.0.split_at(at);
+        if !is_ascii && std::str::from_utf8(inside).is_err() {
+            return None;
+        }
         Some((inside, Rest(rest).word(b"\"")?))
     }
 
@@ -84,9 +129,15 @@ impl<'de> Rest<'de> {
             return None;
         }
         let (mut number, begin) = (i64::from(first & 15), at);
-        while let Some(digit) = text.get(at).filter(|byte| byte.is_ascii_digit()) {
-            number = number.wrapping_mul(10).wrapping_add(i64::from(digit & 15));
-            at += 1;
+        if text.get(at).is_some_and(u8::is_ascii_digit) {
+            while let Some(eight) = text.get(at..).and_then(eight_digits) {
+                number = number.wrapping_mul(100_000_000).wrapping_add(eight);
+                at += 8;
+            }
+            while let Some(digit) = text.get(at).filter(|byte| byte.is_ascii_digit()) {
+                number = number.wrapping_mul(10).wrapping_add(i64::from(digit & 15));
+                at += 1;
+            }
         }
         let digits = at - begin + 1;
         if (first == b'0' && digits > 1) || digits > MOST_DIGITS {
@@ -113,6 +164,8 @@ impl<'de> Rest<'de> {
     fn skip(self, depth: u32) -> Option<Self> {
         // What is open, innermost first: a bit for each, set for an object.
         let (mut open, mut objects, mut rest) = (0, 0u128, self);
+        // Whether a list was opened right before, which may end without a value.
+        let mut begun = false;
         loop {
             let (first, behind) = rest.next()?;
             rest = match first {
@@ -121,17 +174,18 @@ impl<'de> Rest<'de> {
                 b'f' => behind.word(b"alse")?,
                 b'n' => behind.word(b"ull")?,
                 b'[' | b'{' if open == depth => return None,
-                b'[' => match behind.next()? {
-                    (b']', behind) => behind,
-                    _ => {
-                        (open, objects, rest) = (open + 1, objects << 1, behind);
-                        continue;
-                    }
-                },
+                b'[' => {
+                    (open, objects, rest, begun) = (open + 1, objects << 1, behind, true);
+                    continue;
+                }
+                b']' if begun => {
+                    (open, objects) = (open - 1, objects >> 1);
+                    behind
+                }
                 b'{' => match behind.next()? {
                     (b'}', behind) => behind,
                     (b'"', behind) => {
-                        (open, objects, rest) = (open + 1, objects << 1 | 1, behind.key()?);
+                        (open, objects, rest, begun) = (open + 1, objects << 1 | 1, behind.key()?, false);
                         continue;
                     }
                     _ => return None,
@@ -153,6 +207,7 @@ impl<'de> Rest<'de> {
                 }
                 break;
             }
+            begun = false;
         }
     }
 
@@ -162,17 +217,52 @@ impl<'de> Rest<'de> {
         self.string()?.1.expect(b':')
     }
 
-    /// The members of an object whose brace was read: `take` reads the value of each key.
+    /// Which of the wanted keys stands here, whose first quote was read, and what is behind its colon.
     #[inline(always)]
-    fn members(self, mut take: impl FnMut(&'de [u8], Self) -> Option<Self>) -> Option<Self> {
-        let mut rest = match self.next()? {
-            (b'}', behind) => return Some(behind),
-            (b'"', behind) => behind,
-            _ => return None,
-        };
+    fn wanted(self, wanted: &[Member]) -> Option<(Option<usize>, Self)> {
+        if let Some(word) = self.0.first_chunk() {
+            let word = u64::from_le_bytes(*word);
+            for (at, one) in wanted.iter().enumerate() {
+                if let Some(behind) = one.written.strip(self.0, word) {
+                    return Some((Some(at), behind));
+                }
+            }
+            if let Some(behind) = self.string()?.1.word(b":") {
+                return Some((None, behind));
+            }
+        }
+        let (key, behind) = self.string()?;
+        Some((wanted.iter().position(|one| one.key.as_bytes() == key), behind.expect(b':')?))
+    }
+
+    fn object(self, wanted: &[Member], found: &mut [Found<'de>], depth: u32) -> Option<Self> {
+        let (mut seen, mut rest) = (
+            0u64,
+            match self.expect(b'{')?.next()? {
+                (b'}', behind) => return Some(behind),
+                (b'"', behind) => behind,
+                _ => return None,
+            },
+        );
         loop {
-            let (key, behind) = rest.string()?;
-            let behind = take(key, behind.expect(b':')?)?;
+            let (key, behind) = rest.wanted(wanted)?;
+            let behind = match key {
+                None => behind.skip(depth)?,
+                Some(at) => {
+                    if seen & (1 << at) != 0 {
+                        return None;
+                    }
+                    seen |= 1 << at;
+                    match &wanted[at].place {
+                        Place::Field(number, kind) => {
+                            let (field, behind) = behind.field(*kind)?;
+                            found[*number] = field;
+                            behind
+                        }
+                        Place::Object(inner) => behind.object(inner, found, depth.checked_sub(1)?)?,
+                    }
+                }
+            };
             // Most writers put no space between the two.
             if let Some(behind) = behind.word(b",\"") {
                 rest = behind;
@@ -182,29 +272,6 @@ impl<'de> Rest<'de> {
                 (b',', behind) => rest = behind.expect(b'"')?,
                 (b'}', behind) => return Some(behind),
                 _ => return None,
-            }
-        }
-    }
-
-    fn read(self, place: &Place, found: &mut [Found<'de>], depth: u32) -> Option<Self> {
-        match place {
-            Place::Field(number, kind) => {
-                let (field, rest) = self.field(*kind)?;
-                found[*number] = field;
-                Some(rest)
-            }
-            Place::Object(wanted) => {
-                let (depth, mut seen) = (depth.checked_sub(1)?, 0u64);
-                self.expect(b'{')?.members(|key, rest| {
-                    let Some(at) = wanted.iter().position(|(one, _)| are_same(one.as_bytes(), key)) else {
-                        return rest.skip(depth);
-                    };
-                    if seen & (1 << at) != 0 {
-                        return None;
-                    }
-                    seen |= 1 << at;
-                    rest.read(&wanted[at].1, found, depth)
-                })
             }
         }
     }
@@ -224,10 +291,30 @@ impl<'de> Rest<'de> {
     }
 }
 
-/// Whether two keys are the same. They are short: the call of a library costs more than to compare them here.
+/// The first eight bytes of a text, zeros where it is shorter.
 #[inline(always)]
-fn are_same(one: &[u8], other: &[u8]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one == other)
+fn first_word(text: &[u8]) -> u64 {
+    text.first_chunk().map_or_else(|| last_word(text), |word| u64::from_le_bytes(*word))
+}
+
+#[cold]
+#[inline(never)]
+fn last_word(text: &[u8]) -> u64 {
+    text.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+/// The number that the first eight bytes write, if all of them are digits.
+#[inline(always)]
+fn eight_digits(text: &[u8]) -> Option<i64> {
+    let word = u64::from_le_bytes(*text.first_chunk()?);
+    let digits = word ^ (ONES * b'0' as u64);
+    // Of a digit, no bit above the fourth one is set, and six more set none.
+    if (digits | digits.wrapping_add(ONES * 6)) & (ONES * 0xf0) != 0 {
+        return None;
+    }
+    let pairs = (digits * 10 + (digits >> 8)) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs * 100 + (pairs >> 16)) & 0x0000_ffff_0000_ffff;
+    Some(((fours * 10_000 + (fours >> 32)) & 0xffff_ffff) as i64)
 }
 
 /// The highest bit of each byte that cannot stand in a string as it is: a quote, a backslash, a control

@@ -131,6 +131,30 @@ def test_a_null_in_a_run_copies_nothing_of_it() -> None:
     assert Sliced.copied < 100
 
 
+def test_a_wanted_key_with_a_quote_is_found_only_where_it_is_escaped() -> None:
+    values = [b'{"user":"u","time":1,"a%sb":"a","other":1}' % one for one in (b'"', b'\\"')]
+    found = read(*values, column='/a"b')
+    assert (found.rows, found.broken) == ([1], [0])
+
+
+def test_integers_of_any_number_of_digits_are_read() -> None:
+    numbers = [sign * int("1234567890123456789"[:digits]) for digits in range(1, 19) for sign in (1, -1)]
+    values = [b'{"user":%d,"column":"a","time":1}' % number for number in numbers]
+    assert read(*values, user_type="integer").values("/user") == numbers
+    broken = [value.replace(b"5", b"5:") for value in values if b"5" in value]
+    assert read(*broken, user_type="integer").broken == [*range(len(broken))]
+
+
+def test_no_place_of_a_text_hides_what_is_not_utf_8() -> None:
+    texts = [b"x" * before + b"\xff" + b"x" * (16 - before) for before in range(17)]
+    wanted = [b'{"user":"%s","column":"a","time":1}' % text for text in texts]
+    others = [b'{"user":"u","column":"a","time":1,"%s":1,"last":"%s"}' % (text, text) for text in texts]
+    keys = [b'{"%s":1,"user":"u","column":"a","time":1}' % text for text in texts]
+    values = wanted + others + keys
+    assert read(*values).broken == [*range(len(values))]
+    assert rows(*(value.replace(b"\xff", "é".encode()) for value in values)) == [*range(len(values))]
+
+
 def test_good_events_of_any_width_are_sure() -> None:
     values = [
         event("u", "a", 1),
