@@ -209,7 +209,8 @@ impl Column {
     ) -> PyResult<Option<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
         let at = places(py, at, self.len())?;
         let Values::Texts(texts) = &self.0 else { return Ok(None) };
-        let (mut written, mut lengths) = (Vec::new(), Vec::<i64>::with_capacity(at.len()));
+        let mut written = Vec::with_capacity(at.len() * (8 + end.len()));
+        let mut lengths = Vec::<i64>::with_capacity(at.len());
         for one in at {
             let text = texts.get(one);
             if text.len() > most || !text.iter().all(|byte| is_plain(*byte)) {

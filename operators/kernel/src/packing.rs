@@ -26,19 +26,18 @@ struct Header<'a> {
 }
 
 impl Header<'_> {
-    /// Write it, if the record has it; how many were written.
-    fn write(&self, row: usize, to: &mut Vec<u8>) -> usize {
+    /// What it says of a record, if that has it.
+    fn text<'b>(&'b self, row: usize, digits: &'b mut itoa::Buffer) -> Option<&'b [u8]> {
         let number = self.numbers[row];
-        let mut digits = itoa::Buffer::new();
-        let text = match &self.texts {
+        match &self.texts {
             Some(texts) => texts[number as usize],
             None => Some(digits.format(number).as_bytes()),
-        };
-        if text.is_some() {
-            to.extend_from_slice(&self.name);
-            write_text(text, to);
         }
-        usize::from(text.is_some())
+    }
+
+    /// Whether a record has the same as the one before.
+    fn is_same(&self, row: usize) -> bool {
+        row > 0 && self.numbers[row] == self.numbers[row - 1]
     }
 }
 
@@ -69,27 +68,67 @@ struct Headers<'a> {
     columns: &'a [Header<'a>],
     carried: Option<Carried<'a>>,
     written: Vec<u8>,
-    /// Where each of the columns ends, and how many headers there are up to it.
-    ends: Vec<(usize, usize)>,
+    ends: Vec<End>,
+}
+
+/// Up to one of the columns.
+#[derive(Clone, Copy, Default)]
+struct End {
+    /// Where it ends in what is written.
+    at: usize,
+    /// How many headers there are.
+    count: usize,
+    /// The bytes of what it says, if there is such a header.
+    text: Option<usize>,
 }
 
 impl Headers<'_> {
     /// How many headers a record has, and all of them.
     fn of(&mut self, row: usize) -> (usize, &[u8]) {
-        // The first ones are mostly those of the record before.
-        let same = |column: &&Header| row > 0 && column.numbers[row] == column.numbers[row - 1];
-        let first = self.columns.iter().take_while(same).count();
-        self.ends.truncate(first);
-        let (end, mut count) = self.ends.last().copied().unwrap_or((0, 0));
-        self.written.truncate(end);
-        for column in &self.columns[first..] {
-            count += column.write(row, &mut self.written);
-            self.ends.push((self.written.len(), count));
+        self.written.truncate(self.ends.last().copied().unwrap_or_default().at);
+        // Most are those of the record before, and most others are as long as they were there.
+        if let Some(first) = (0..self.columns.len()).find(|at| !self.overwrite(*at, row)) {
+            self.write(first, row);
         }
+        let mut count = self.ends.last().map_or(0, |end| end.count);
         if let Some(carried) = &self.carried {
             count += carried.write(row, &mut self.written);
         }
         (count, &self.written)
+    }
+
+    /// Let the text of a column be that of this record; false if there is no room for it.
+    fn overwrite(&mut self, column: usize, row: usize) -> bool {
+        let Some(end) = self.ends.get(column) else { return false };
+        if self.columns[column].is_same(row) {
+            return true;
+        }
+        let mut digits = itoa::Buffer::new();
+        match (self.columns[column].text(row, &mut digits), end.text) {
+            (Some(text), Some(size)) if text.len() == size => {
+                self.written[end.at - size..end.at].copy_from_slice(text);
+                true
+            }
+            (text, size) => text.is_none() && size.is_none(),
+        }
+    }
+
+    /// Write the columns from one on.
+    fn write(&mut self, first: usize, row: usize) {
+        self.ends.truncate(first);
+        let mut end = self.ends.last().copied().unwrap_or_default();
+        self.written.truncate(end.at);
+        for column in &self.columns[first..] {
+            let mut digits = itoa::Buffer::new();
+            let text = column.text(row, &mut digits);
+            if text.is_some() {
+                self.written.extend_from_slice(&column.name);
+                write_text(text, &mut self.written);
+                end.count += 1;
+            }
+            (end.at, end.text) = (self.written.len(), text.map(<[u8]>::len));
+            self.ends.push(end);
+        }
     }
 }
 
@@ -102,9 +141,6 @@ struct Packing<'a> {
     most: usize,
     /// The next record.
     row: usize,
-    /// A record from its key on, and what stands before it.
-    rest: Vec<u8>,
-    start: Vec<u8>,
 }
 
 impl Packing<'_> {
@@ -113,41 +149,50 @@ impl Packing<'_> {
         piece.clear();
         let first = self.row;
         while self.row < self.keys.len() {
-            let (row, place) = (self.row, self.row - first);
-            self.rest.clear();
-            write_text(self.keys[row], &mut self.rest);
-            write_text(self.values[row], &mut self.rest);
-            let (count, headers) = self.headers.of(row);
-            write_number(count as i64, &mut self.rest);
-            self.rest.extend_from_slice(headers);
-            begin(place, self.rest.len(), &mut self.start);
-            let size = BATCH_HEADER + piece.len() + self.start.len() + self.rest.len();
+            let (key, value) = (self.keys[self.row], self.values[self.row]);
+            let (count, headers) = self.headers.of(self.row);
+            let place = (self.row - first) as i64;
+            // No attributes, no time after that of the batch, the place, and the rest.
+            let inner = 2
+                + size_of_number(place)
+                + size_of_text(key)
+                + size_of_text(value)
+                + size_of_number(count as i64)
+                + headers.len();
+            let size = BATCH_HEADER + piece.len() + size_of_number(inner as i64) + inner;
             if place > 0 && size >= self.most {
                 break;
             }
-            piece.extend_from_slice(&self.start);
-            piece.extend_from_slice(&self.rest);
+            write_number(inner as i64, piece);
+            piece.extend_from_slice(&[0, 0]);
+            write_number(place, piece);
+            write_text(key, piece);
+            write_text(value, piece);
+            write_number(count as i64, piece);
+            piece.extend_from_slice(headers);
             self.row += 1;
         }
         self.row - first
     }
 }
 
-/// What stands before the key of the record at this place of a batch, whose `rest` follows: its length,
-/// no attributes, no time after that of the batch, the place.
-fn begin(place: usize, rest: usize, to: &mut Vec<u8>) {
-    to.clear();
-    write_number(place as i64, to);
-    let inner = 2 + to.len();
-    to.clear();
-    write_number((inner + rest) as i64, to);
-    to.extend_from_slice(&[0, 0]);
-    write_number(place as i64, to);
+fn zigzag(number: i64) -> u64 {
+    (number << 1 ^ number >> 63) as u64
+}
+
+/// The bytes of a number as it is written.
+fn size_of_number(number: i64) -> usize {
+    (70 - (zigzag(number) | 1).leading_zeros() as usize) / 7
+}
+
+/// The bytes of a text and of its length.
+fn size_of_text(text: Option<&[u8]>) -> usize {
+    text.map_or(1, |text| size_of_number(text.len() as i64) + text.len())
 }
 
 /// A number as Kafka has it: zigzag, seven bits a byte, the lowest first.
 fn write_number(number: i64, to: &mut Vec<u8>) {
-    let mut left = (number << 1 ^ number >> 63) as u64;
+    let mut left = zigzag(number);
     while left >= 0x80 {
         to.push(left as u8 | 0x80);
         left >>= 7;
@@ -215,8 +260,7 @@ pub fn records<'py>(
         return Err(PyValueError::new_err("columns of different lengths"));
     }
     let headers = Headers { columns: &columns, carried, written: Vec::new(), ends: Vec::new() };
-    let (rest, start) = (Vec::new(), Vec::new());
-    let mut packing = Packing { keys: &keys, values: &values, headers, most, row: 0, rest, start };
+    let mut packing = Packing { keys: &keys, values: &values, headers, most, row: 0 };
     // Memory that is new costs more than what is written to it.
     let mut piece = Vec::new();
     while packing.row < keys.len() {

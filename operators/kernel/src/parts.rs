@@ -29,9 +29,12 @@ impl Parts<'_> {
         match self {
             Parts::List(list) => Ok(list.iter().map(|one| one.as_ref().map(|one| one.as_bytes())).collect()),
             Parts::Of(data, starts, lengths) => {
-                let (data, parts) = (data.as_bytes(), starts.iter().zip(lengths));
-                let parts: Option<_> = parts.map(|(start, length)| part(data, *start, *length)).collect();
-                parts.ok_or_else(|| PyValueError::new_err("a part lies outside of the text"))
+                let (data, mut parts) = (data.as_bytes(), Vec::with_capacity(starts.len()));
+                for (start, length) in starts.iter().zip(lengths) {
+                    let outside = || PyValueError::new_err("a part lies outside of the text");
+                    parts.push(part(data, *start, *length).ok_or_else(outside)?);
+                }
+                Ok(parts)
             }
         }
     }
