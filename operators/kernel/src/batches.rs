@@ -137,8 +137,10 @@ impl Headers {
     }
 }
 
+/// Bytes of a record without key, value and headers.
+const SMALLEST: usize = 7;
+
 /// What was found in batches.
-#[derive(Default)]
 struct Records {
     offsets: Vec<i64>,
     keys: Spans,
@@ -192,6 +194,20 @@ impl Cursor<'_> {
 }
 
 impl Records {
+    /// Nothing yet, with room for this many.
+    fn with_capacity(room: usize, deltas: bool) -> Self {
+        let new = || Vec::with_capacity(room);
+        let spans = || Spans { starts: new(), lengths: new() };
+        Records {
+            offsets: new(),
+            keys: spans(),
+            values: spans(),
+            of_records: Vec::with_capacity(room),
+            headers: Vec::new(),
+            deltas: deltas.then(new),
+        }
+    }
+
     /// The records that fill a part of the text; nothing if they are unusual.
     fn walk(&mut self, text: &[u8], part: Range<usize>, number: i64, base_offset: i64) -> Option<()> {
         let mut cursor = Cursor { text: text.get(..part.end)?, at: part.start };
@@ -254,7 +270,10 @@ pub fn walk<'py>(
         return Err(PyValueError::new_err("the batches are not the data"));
     }
     let found = unlocked(py, || {
-        let mut records = Records { deltas: deltas.then(Vec::new), ..Records::default() };
+        // A batch may claim to have more than fit into it.
+        let fitting = |(size, number, _): &(usize, i64, i64)| (*number).clamp(0, (*size / SMALLEST) as i64);
+        let room = batches.iter().map(fitting).sum::<i64>() as usize;
+        let mut records = Records::with_capacity(room, deltas);
         let mut begin = 0;
         for (size, number, base_offset) in batches {
             records.walk(text, begin..begin + size, number, base_offset)?;
