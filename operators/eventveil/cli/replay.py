@@ -381,7 +381,7 @@ def _conclude(
         for sentence in _searched(running, stream):
             _note(sentence)
         if show_drops:
-            after = "" if data_decided or given.topic is None else ", of timestamps after --to as well"
+            after = "" if data_decided or given.topic is None else ". These numbers include events after --to"
             _note(f"raw data, not to be published: {stream.name} read {counts}{after}")
 
 

@@ -52,7 +52,7 @@ def status(topology: str, as_json: bool) -> None:
         click.echo(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
     else:
         for one in found:
-            click.echo("\n".join(lines(one)))
+            say("\n".join(lines(one)), err=False)
         for stream, newest in values:
             click.echo("\n".join(value_lines(stream, newest)))
     for told in unread:
@@ -135,8 +135,8 @@ def lines(one: Status) -> Iterator[str]:
 def _spent_lines(one: Status) -> Iterator[str]:
     """What the releases say of the terms, the budget and the events."""
     if one.foreign:
-        yield "  terms     not those of this file: is it from before a migration, or is the first release"
-        yield "            after one still to come?"
+        yield "  terms     not those of this file: was it edited, is it from before a migration, or is the"
+        yield "            first release after one still to come?"
     yield f"  budget    {one.spent:.4g} of {one.promise} spent {one.spent_in()}"
     yield f"  health    {one.health} (looked at {count(one.releases, 'release')})"
 

@@ -23,8 +23,9 @@ LATE_SECONDS = 60
 #: The states in words, for all who are told.
 WORDS: Mapping[State, str] = {
     "counting": "events count",
-    "much-less": "less than half of counts.expected counts: run `eventveil doctor`",
-    "nothing": "no count stands out from noise: if counts are not as small as that, run `eventveil doctor`",
+    "much-less": "less than half of counts.expected counts: run `eventveil doctor TOPOLOGY`",
+    "nothing": "no count stands out from noise; unless you expect such small counts, run"
+    " `eventveil doctor TOPOLOGY`",
     "unknown": "too few releases to say whether events count",
 }
 

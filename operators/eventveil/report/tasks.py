@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from eventveil.kinds.registry import KINDS, kind_of
 from eventveil.model.fields import in_words
@@ -56,7 +57,8 @@ def _trusted(topology: Topology) -> Iterator[str]:
 
 def _of_audit(topology: Topology, audit: AuditFacts | None) -> Iterator[str]:
     if audit is None:
-        yield f"Audit: not done. Run `eventveil report {topology.path}` where the brokers can be reached."
+        command = f"`eventveil report {quote(topology.path)}`"
+        yield f"Audit: not done. Run {command} where the brokers can be reached."
         return
     if not audit.clean:
         yield "Audit: it found violations. Find their cause before anything else is released or signed."

@@ -168,4 +168,6 @@ def test_a_file_that_the_stream_does_not_run_under_is_told() -> None:
     other = status_of(VIEWS, {1: record(1, epsilon="2")}, ORIGIN + 2 * HOUR)
     assert other.foreign
     assert not other.fields()["terms_of_file"]
-    assert "terms     not those of this file: is it from before a migration" in "\n".join(lines(other))
+    assert "terms     not those of this file: was it edited, is it from before a migration" in "\n".join(
+        lines(other)
+    )

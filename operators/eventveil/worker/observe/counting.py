@@ -21,14 +21,15 @@ _SAID: Mapping[State, str] = {
     "nothing": "stream %s: its last %d releases cannot be told from noise, so perhaps no events count",
     "much-less": "stream %s: its last %d releases show less than half of what counts.expected says",
 }
-_REMEDY = "; `eventveil doctor %s` says what becomes of its events and what to change (it shows raw data)"
+_REMEDY = (
+    "; `eventveil doctor TOPOLOGY` says what becomes of its events and what to change (it shows raw data)"
+)
 
 
 class CountingStates:
     """The states of the streams whose releases this worker publishes."""
 
     def __init__(self, topology: Topology) -> None:
-        self._path = topology.path
         self._streams = {one.name: one for one in topology.streams}
         self._stream_of = {one.sink.topic: one.name for one in topology.streams}
         self._totals: dict[str, deque[Total]] = {}
@@ -67,6 +68,6 @@ class CountingStates:
             return
         self._logged[name], self._since[name] = now, 0
         if now in _SAID:
-            log.warning(_SAID[now] + _REMEDY, name, looked_at, self._path)
+            log.warning(_SAID[now] + _REMEDY, name, looked_at)
         elif before in _SAID:
             log.info("stream %s: its releases show again that events count", name)

@@ -193,7 +193,10 @@ class Observation:
         delays = {name: (one, self.delay(name, one, wall_clock)) for name, one in following.items()}
         self._overdue.look(delays, now)
         if released := self._progress.look(following, now):
-            log.info("released %s", listed([self._until(*one) for one in sorted(released.items())]))
+            log.info(
+                "released (logged once an hour): %s",
+                listed([self._until(*one) for one in sorted(released.items())]),
+            )
         self.beat = now
 
     def following(self) -> dict[str, int]:

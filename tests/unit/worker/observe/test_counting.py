@@ -73,7 +73,7 @@ def test_releases_without_counts_are_warned_of_once_and_their_end_is_told(
         assert seen.counting.states() == {"visits": "nothing"}
         (warning,) = caplog.messages
         assert "stream visits: its last 3 releases cannot be told from noise" in warning
-        assert "`eventveil doctor test.yaml`" in warning
+        assert "`eventveil doctor TOPOLOGY`" in warning
         assert 'eventveil_counting_state{state="nothing",stream="visits"} 1.0' in look(seen)[0]
         seen.counting.published(released(900))
         assert seen.counting.states() == {"visits": "counting"}

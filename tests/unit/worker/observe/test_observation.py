@@ -162,7 +162,9 @@ def test_a_release_is_told_of_with_its_end(caplog: pytest.LogCaptureFixture) -> 
     with caplog.at_level(logging.INFO):
         for second, following in enumerate((1, 1, 3, 4)):
             made.look({PARTIALS: view(next_timestamp=following)}, float(second), DUE + 2000)
-    assert caplog.messages == ["released timestamp 2 of visits, until 1970-01-01T00:00:01.020Z"]
+    assert caplog.messages == [
+        "released (logged once an hour): timestamp 2 of visits, until 1970-01-01T00:00:01.020Z"
+    ]
 
 
 def test_counters_add_up() -> None:
