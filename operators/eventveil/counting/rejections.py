@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.users import Users
-from eventveil.decoding.bulk import UNSURE, UNSURE_TIME, Fields, Packed, lengths_of, picked
+from eventveil.decoding.bulk import UNSURE, UNSURE_TIME, Fields, Packed, distinct, lengths_of, picked
 from eventveil.decoding.packing import Header, PackedRecords
 from eventveil.decoding.rules import LONGEST_DETAIL, NOT_PUBLIC, Decoder, Reason, Rejection
 from eventveil.model import timeline
@@ -28,7 +28,6 @@ from eventveil.model.topology import Stream
 
 _Rows = NDArray[np.int64]
 _Texts = Sequence[bytes | None]
-_Value = TypeVar("_Value")
 
 REASONS = tuple(Reason)
 #: By identity, because hashing a member of an enumeration is a call.
@@ -97,15 +96,6 @@ class Rejections:
         columns = self.rows.tolist(), self.codes.tolist(), self.details.tolist()
         for row, code, detail in zip(*columns, strict=True):
             yield row, Rejection(REASONS[code], (self.texts[detail] or b"").decode())
-
-
-def distinct(values: Sequence[_Value]) -> tuple[_Rows, list[_Value]]:
-    """Of each value its place among the distinct ones, and those, in the order in which they come first."""
-    first = dict.fromkeys(values)
-    if len(first) == len(values):
-        return np.arange(len(values)), [*values]
-    places = {one: place for place, one in enumerate(first)}
-    return np.fromiter(map(places.__getitem__, values), np.int64, len(values)), [*places]
 
 
 class Letters(PackedRecords):
@@ -253,12 +243,12 @@ class Validator:
             texts = read.fields.quoted(field, read.at, NOT_PUBLIC, LONGEST_DETAIL)
             if texts is not None:
                 return Rejections.alike(read.rows, Reason.UNKNOWN_COLUMN, texts, np.arange(len(texts)))
-        details, labels = distinct(read.fields.at(field, read.at))
+        details, labels = read.fields.distinct(field, read.at)
         told = (decoder.unknown_column(decoder.rename(str(label))) for label in labels)
         return Rejections.alike(read.rows, Reason.UNKNOWN_COLUMN, [*map(str.encode, told)], details)
 
     def _by_time(self, read: Read) -> Rejections:
-        details, values = distinct(read.fields.at(self._stream.source.time, read.at))
+        details, values = read.fields.distinct(self._stream.source.time, read.at)
         verdicts = [self._timed(value) for value in values]
         codes = np.array([-1 if one is None else _CODES[id(one.reason)] for one in verdicts], np.int64)
         codes = codes[details]

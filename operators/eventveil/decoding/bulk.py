@@ -18,7 +18,7 @@ from contextlib import suppress
 from itertools import chain, compress, repeat
 from math import inf
 from operator import itemgetter
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,6 +200,8 @@ class NativeNumbers:
         self._size = len(self._numbers)
 
 
+_Value = TypeVar("_Value")
+
 #: What a field is wanted as.
 Kind = Literal["string", "integer", "time"]
 
@@ -208,6 +210,15 @@ UNSURE_TIME = np.iinfo(np.int64).min
 
 _REMEMBERED, _LONGEST_PART = 100_000, 40
 _NONE = np.zeros(0, np.int64)
+
+
+def distinct(values: Sequence[_Value]) -> tuple[NDArray[np.int64], list[_Value]]:
+    """Of each value its place among the distinct ones, and those, in the order in which they come first."""
+    first = dict.fromkeys(values)
+    if len(first) == len(values):
+        return np.arange(len(values)), [*values]
+    places = {one: place for place, one in enumerate(first)}
+    return np.fromiter(map(places.__getitem__, values), np.int64, len(values)), [*places]
 
 
 class Fields(ABC):
@@ -229,6 +240,12 @@ class Fields(ABC):
     @abstractmethod
     def at(self, pointer: str, places: NDArray[np.int64]) -> Sequence[str | int]:
         """Those at these places among ``rows``; of a time that is sure, its milliseconds will do."""
+
+    def distinct(
+        self, pointer: str, places: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], Sequence[str | int]]:
+        """Those at these places as ``distinct`` has them: the place of each, and the distinct ones."""
+        return distinct(self.at(pointer, places))
 
     @abstractmethod
     def _read_times(self, pointer: str) -> NDArray[np.int64]:
@@ -299,6 +316,13 @@ class NativeFields(Fields):
         """See ``Fields.at``."""
         found: list[str | int] = self._columns[pointer].at(places)
         return found
+
+    def distinct(
+        self, pointer: str, places: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], Sequence[str | int]]:
+        """See ``Fields.distinct``."""
+        which, values = self._columns[pointer].distinct(places)
+        return np.frombuffer(which, np.int64), values
 
     def canonical(self, pointer: str, places: NDArray[np.int64]) -> list[bytes]:
         """See ``Fields.canonical``."""

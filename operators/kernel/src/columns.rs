@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyIndexError, PyTypeError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
 
 use crate::document::{Found, Kind};
+use crate::numbers::Table;
 use crate::times;
 
 /// Time of an event that the rule must judge. Times are smaller than `TIME_LIMIT`.
@@ -39,7 +40,37 @@ impl Texts {
 
 /// What could be no time, or none that is read here.
 enum Odd {
-    Text(String),
+    /// The next one of the texts of these.
+    Text(usize),
+    Number(i64),
+}
+
+/// By their places among times, ascending, those that are odd.
+#[derive(Default)]
+struct Odds {
+    all: Vec<(usize, Odd)>,
+    texts: Texts,
+}
+
+impl Odds {
+    fn push_text(&mut self, place: usize, text: &[u8]) {
+        self.all.push((place, Odd::Text(self.texts.len())));
+        self.texts.push(text);
+    }
+
+    /// What is at a place, if it is odd.
+    fn at(&self, place: usize) -> Option<One<'_>> {
+        let found = self.all.binary_search_by_key(&place, |(one, _)| *one).ok()?;
+        Some(match self.all[found].1 {
+            Odd::Text(text) => One::Text(self.texts.get(text)),
+            Odd::Number(number) => One::Number(number),
+        })
+    }
+}
+
+/// A value as Python has it.
+enum One<'a> {
+    Text(&'a [u8]),
     Number(i64),
 }
 
@@ -50,8 +81,8 @@ pub struct Column(Values);
 enum Values {
     Texts(Texts),
     Integers(Vec<i64>),
-    /// Epoch milliseconds, or `UNSURE_TIME`; by their places, those that are.
-    Times(Vec<i64>, Vec<(usize, Odd)>),
+    /// Epoch milliseconds, or `UNSURE_TIME`, and what those are.
+    Times(Vec<i64>, Odds),
 }
 
 impl Column {
@@ -61,7 +92,7 @@ impl Column {
                 Values::Texts(Texts { data: Vec::with_capacity(8 * room), ends: Vec::with_capacity(room) })
             }
             Kind::Integer => Values::Integers(Vec::with_capacity(room)),
-            Kind::Time => Values::Times(Vec::with_capacity(room), Vec::new()),
+            Kind::Time => Values::Times(Vec::with_capacity(room), Odds::default()),
         })
     }
 
@@ -72,14 +103,14 @@ impl Column {
             (Values::Times(times, odd), Found::Integer(number)) => {
                 let time = in_range(*number);
                 if time == UNSURE_TIME {
-                    odd.push((times.len(), Odd::Number(*number)));
+                    odd.all.push((times.len(), Odd::Number(*number)));
                 }
                 times.push(time);
             }
             (Values::Times(times, odd), Found::Text(text)) => {
                 let time = times::parse(text).map_or(UNSURE_TIME, in_range);
                 if time == UNSURE_TIME {
-                    odd.push((times.len(), Odd::Text(String::from_utf8_lossy(text).into_owned())));
+                    odd.push_text(times.len(), text);
                 }
                 times.push(time);
             }
@@ -133,18 +164,34 @@ impl Column {
         }
     }
 
-    fn value<'py>(&self, py: Python<'py>, at: usize) -> PyResult<Bound<'py, PyAny>> {
-        Ok(match &self.0 {
-            Values::Texts(texts) => as_text(py, texts.get(at))?,
-            Values::Integers(numbers) => numbers[at].into_pyobject(py)?.into_any(),
-            Values::Times(times, odd) => match odd.binary_search_by_key(&at, |(place, _)| *place) {
-                Ok(found) => match &odd[found].1 {
-                    Odd::Text(text) => PyString::new(py, text).into_any(),
-                    Odd::Number(number) => number.into_pyobject(py)?.into_any(),
-                },
-                Err(_) => times[at].into_pyobject(py)?.into_any(),
-            },
-        })
+    fn value(&self, at: usize) -> One<'_> {
+        match &self.0 {
+            Values::Texts(texts) => One::Text(texts.get(at)),
+            Values::Integers(numbers) => One::Number(numbers[at]),
+            Values::Times(times, odd) => odd.at(at).unwrap_or(One::Number(times[at])),
+        }
+    }
+}
+
+impl One<'_> {
+    fn python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            One::Text(text) => as_text(py, text),
+            One::Number(number) => Ok(number.into_pyobject(py)?.into_any()),
+        }
+    }
+
+    /// The bytes of this value and of no other, written to `to`.
+    fn key<'a>(&self, to: &'a mut Vec<u8>) -> &'a [u8] {
+        to.clear();
+        match self {
+            One::Text(text) => {
+                to.push(b'"');
+                to.extend_from_slice(text);
+            }
+            One::Number(number) => to.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes()),
+        }
+        to
     }
 }
 
@@ -166,6 +213,9 @@ fn is_plain(byte: u8) -> bool {
     matches!(byte, b' '..=b'~') && byte != b'\'' && byte != b'\\'
 }
 
+/// int64 of the places of values among others, and those.
+type Distinct<'py> = (Bound<'py, PyBytes>, Vec<Bound<'py, PyAny>>);
+
 /// Places of a column, as numpy has them.
 fn places(py: Python, at: &Bound<PyAny>, size: usize) -> PyResult<Vec<usize>> {
     let at = PyBuffer::<i64>::get(at)?.to_vec(py)?;
@@ -183,7 +233,24 @@ impl Column {
 
     /// The values at these places: str, or int. Of times that are sure, epoch milliseconds.
     fn at<'py>(&self, py: Python<'py>, at: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        places(py, at, self.len())?.into_iter().map(|one| self.value(py, one)).collect()
+        places(py, at, self.len())?.into_iter().map(|one| self.value(one).python(py)).collect()
+    }
+
+    /// The distinct ones of these, in the order in which they come first, behind int64 of which of them each is.
+    fn distinct<'py>(&self, py: Python<'py>, at: &Bound<'py, PyAny>) -> PyResult<Distinct<'py>> {
+        let at = places(py, at, self.len())?;
+        let (mut table, mut which) = (Table::new(), Vec::with_capacity(at.len()));
+        let (mut values, mut key) = (Vec::new(), Vec::new());
+        for one in at {
+            let value = self.value(one);
+            let found = table.number(value.key(&mut key));
+            let (number, is_new) = found.ok_or_else(|| PyOverflowError::new_err("four billion values"))?;
+            if is_new {
+                values.push(value.python(py)?);
+            }
+            which.push(i64::from(number));
+        }
+        Ok((PyBytes::new(py, bytemuck::cast_slice(&which)), values))
     }
 
     /// The values at these places in canonical bytes: UTF-8, or decimal digits.

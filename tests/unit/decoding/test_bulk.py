@@ -137,6 +137,17 @@ def test_a_wanted_key_with_a_quote_is_found_only_where_it_is_escaped() -> None:
     assert (found.rows, found.broken) == ([1], [0])
 
 
+def test_distinct_values_come_in_the_order_of_the_first_of_each() -> None:
+    times = [7, "x", "7", 2**60, "x", "", 7, "-7", -7, "é", 2**60, "7"]
+    values = [event("u", "a", time) for time in times]
+    (part,) = read(*values)._parts
+    which, found = part.distinct("/time", np.arange(2, len(times)))
+    assert [*found] == ["7", 2**60, "x", "", 7, "-7", -7, "é"]
+    assert [found[place] for place in which.tolist()] == times[2:]
+    which, found = part.distinct("/column", np.array([3, 0]))
+    assert ([*found], which.tolist()) == (["a"], [0, 0])
+
+
 def test_integers_of_any_number_of_digits_are_read() -> None:
     numbers = [sign * int("1234567890123456789"[:digits]) for digits in range(1, 19) for sign in (1, -1)]
     values = [b'{"user":%d,"column":"a","time":1}' % number for number in numbers]
