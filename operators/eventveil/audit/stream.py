@@ -66,7 +66,7 @@ class StreamAudit:
         self.stream, self._timeline = stream, timeline
         self._terms, self._last_terms, self._partition = first, last, partition
         self._discovery = discovery
-        #: The entry that came last.
+        #: The entry that came last since the last change.
         self._newest: Mapping[str, Any] = {}
         self._columns, (self._options, self._last_options) = columns, options
         self._charges = Charges()
@@ -316,6 +316,8 @@ class StreamAudit:
         self._changes.append(change)
         self._windows_before += self._windows if change.restarts else 0
         self._instance, self._terms = change.instance, change.after
+        # What was charged before says nothing of the terms now.
+        self._newest = {}
         self._options = change.options(self._options, "new")
         if change.moves_sink:
             self._sink_since = change.start

@@ -72,7 +72,7 @@ def test_a_difference_has_its_line_both_values_and_what_became_of_events(tmp_pat
         f"  {path}:9: counts, 2026-01-01T00:00:00Z, home: expected 0, found 1",
         f"  {path}:9: counts, 2026-01-01T00:00:00Z, news: expected 1, found 0",
         f"  {path}:9: dead_letters, event 2: expected none, found late",
-        f"  {path}:5: event 2 was late: appended 1500000 ms after the deadline of 1",
+        f"  {path}:5: event 2 was late: appended 25m after the deadline of 1",
         "1 test failed",
     ]
 
