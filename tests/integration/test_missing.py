@@ -164,7 +164,9 @@ def test_timestamps_go_on_without_a_partition_that_was_gone_before_they_were_due
         found = {name: count for name, count in one["counts"].items() if count}
         assert found == truth.get(timestamp, {}), timestamp
     assert 16 <= sum(map(bool, missing.values())) < len(missing)
-    assert all(len(records) == 1 for records in application.releases("read_uncommitted").values())
+    assert all(len(records) == 1 for records in releases.values())
+    # A transaction that was aborted leaves the same bytes that the next one publishes.
+    assert all(len({*records}) == 1 for records in application.releases("read_uncommitted").values())
     states = [
         json.loads(message.value() or b"")
         for partition in range(2)
