@@ -6,17 +6,19 @@ import time
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from eventveil.kafka import changelog, reader
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.changelog import FencedTable, OwnerClosed, TransactionFailed
 from eventveil.model.errors import Unsettled
-from eventveil.model.records import Outgoing
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Kafka
 from eventveil.process.clock import Clock, ClockAhead, PartitionClock, wall_clock
 from eventveil.process.faults import FaultHook, no_fault
 from tests.chaos.mutants import take_over_without_barrier
 from tests.integration.conftest import NewTopic
+from tests.kafka.markers import end
 from tests.kafka.topics import (
     COMPACTED,
     LOG_APPEND_TIME,
@@ -275,3 +277,42 @@ def test_a_partition_that_is_created_again_under_a_writer_gets_nothing_more(
         table.transact("publish", [])
     assert read(kafka, ledger) == []
     assert FencedTable(Kafka(kafka), owner, topic, 0).take_over([(ledger, 0)]) == {}
+
+
+def test_a_late_marker_of_the_marks_ends_no_later_transaction(kafka: str, new_topic: NewTopic) -> None:
+    # A coordinator that was not answered in time sends a marker again, while the first is still on its way.
+    changelog, beside = new_topic("changelog", settings=COMPACTED), TopicPartition(new_topic("ledger"), 0)
+    answers: list[int] = []
+
+    def end_late(point: str) -> None:
+        if point == "charge:before-commit":
+            answers.append(end(kafka, beside, marked.id, marked.epoch, commit=False))
+
+    table = FencedTable(Kafka(kafka), unique("owner"), changelog, 0, end_late)
+    table.fence()
+    assert table._writer is not None
+    assert table._writer._producer is not None
+    marked = table._writer._producer
+    table.mark([beside])
+    charge = [Outgoing(changelog, b"state", b"key", 0), Outgoing(beside.topic, b"entry", None, 0)]
+    table.transact("charge", charge)
+    assert [one.value() for one in read(kafka, changelog)] == [b"state"]
+    assert [one.value() for one in read(kafka, beside.topic)] == [b"entry"]
+    assert answers == [KafkaError.INVALID_PRODUCER_EPOCH]
+
+
+def test_marks_do_not_shut_out_a_newer_owner(kafka: str, new_topic: NewTopic) -> None:
+    topic, owner, beside = new_topic("changelog", settings=COMPACTED), unique("owner"), new_topic("ledger")
+    newer = FencedTable(Kafka(kafka), owner, topic, 0)
+
+    def overtake(point: str) -> None:
+        if point == "mark:before-commit":
+            newer.fence()
+
+    older = FencedTable(Kafka(kafka), owner, topic, 0, overtake)
+    older.fence()
+    with pytest.raises(TransactionFailed) as caught:
+        older.mark([TopicPartition(beside, 0)])
+    assert caught.value.fenced
+    newer.transact("charge", [Outgoing(topic, b"state", b"key", 0)])
+    assert [one.value() for one in read(kafka, topic)] == [b"state"]

@@ -167,9 +167,22 @@ class Cluster:
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         """Those of the named topics that exist."""
+        return self._again(lambda: self._told_topics(names), _LOST) if names else {}
+
+    def _again(self, ask: Callable[[], T], passing: Collection[int]) -> T:
+        """What is answered; for some time a question that changes nothing is asked again after an error that
+        passes."""
+        give_up = time.monotonic() + _TIMEOUT_SECONDS
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                if error.args[0].code() not in passing or time.monotonic() > give_up:
+                    raise
+                time.sleep(0.2)
+
+    def _told_topics(self, names: Collection[str]) -> dict[str, Topic]:
         found: dict[str, Topic] = {}
-        if not names:
-            return found
         collection = TopicCollection(sorted(names))
         with self._client() as admin:
             for name, future in admin.describe_topics(collection, request_timeout=_TIMEOUT_SECONDS).items():
@@ -211,8 +224,9 @@ class Cluster:
     def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """The settings of existing topics, broker defaults included."""
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-        if not resources:
-            return {}
+        return self._again(lambda: self._told_settings(resources), _LOST) if resources else {}
+
+    def _told_settings(self, resources: list[ConfigResource]) -> dict[str, dict[str, str]]:
         with self._client() as admin:
             answers = admin.describe_configs(resources, request_timeout=_TIMEOUT_SECONDS)
             found: dict[str, dict[str, str]] = {}
@@ -325,18 +339,17 @@ class Cluster:
 
     def _offsets(self, wanted: dict[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int]:
         request = {AskedPartition(*place): spec for place, spec in wanted.items()}
-        give_up = time.monotonic() + _TIMEOUT_SECONDS
-        while request:
+
+        def ask() -> dict[TopicPartition, int]:
             try:
                 return self._told_offsets(request)
             except KafkaException as error:
-                passes = error.args[0].code() in PASSING | _LOST
-                if not passes or time.monotonic() > give_up:
-                    raise
-                time.sleep(0.2)
-                # Describing the topics refreshes the leaders that the client remembers.
-                self.topics({at.topic for at in request})
-        return {}
+                if error.args[0].code() in PASSING:
+                    # Describing the topics refreshes the leaders that the client remembers.
+                    self.topics({at.topic for at in request})
+                raise
+
+        return self._again(ask, PASSING | _LOST) if request else {}
 
     def _told_offsets(self, request: dict[AskedPartition, OffsetSpec]) -> dict[TopicPartition, int]:
         with self._client() as admin:
@@ -357,23 +370,18 @@ class Cluster:
 
     def group_members(self, group: str) -> int:
         """How many members a consumer group has now; 0 if there is no such group."""
-        give_up = time.monotonic() + _TIMEOUT_SECONDS
-        while True:
-            try:
-                return self._told_members(group)
-            except KafkaException as error:
-                code = error.args[0].code()
-                if code == KafkaError.GROUP_ID_NOT_FOUND:
-                    return 0
-                if code not in OTHER_COORDINATOR or time.monotonic() >= give_up:
-                    raise
-                time.sleep(0.2)
+        return self._again(lambda: self._told_members(group), OTHER_COORDINATOR)
 
     def _told_members(self, group: str) -> int:
         with self._client() as admin:
             (future,) = admin.describe_consumer_groups([group]).values()
-            with needing("Describe", f"group {group}"):
-                return len(future.result().members)
+            try:
+                with needing("Describe", f"group {group}"):
+                    return len(future.result().members)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                    return 0
+                raise
 
 
 def _exists(error: BaseException) -> bool:

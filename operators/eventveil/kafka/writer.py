@@ -25,11 +25,12 @@ from typing import Any, TypeVar
 
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.produce import ProduceRequest
-from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
+from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest
 from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka.cluster import OTHER_COORDINATOR
 from eventveil.kafka.connection import Address, Unanswered, Unreached
+from eventveil.kafka.epochs import NewEpochRequest
 from eventveil.kafka.links import Link, Refused, links
 from eventveil.kafka.outgoing import OutgoingBatch, Part, Producer, batches, by_partition, portions
 from eventveil.model.records import TopicPartition
@@ -127,8 +128,15 @@ class Writer:
         self._end(seconds, commit=True)
 
     def abort(self, seconds: float) -> None:
-        """Abort the transaction: no read_committed reader will meet its records."""
-        self._end(seconds, commit=False)
+        """Abort the transaction: no read_committed reader will meet its records.
+
+        What it writes after that has a new epoch. A coordinator that was not answered in time sends the
+        marker of the abort again, and one that arrives late would end, in its partition alone, a transaction
+        of the same epoch (KIP-890): part of what is committed then would be aborted.
+        """
+        if self._added:
+            self._end(seconds, commit=False)
+            self._run(lambda link: self._initialise(link, _Deadline(seconds)))
 
     def _end(self, seconds: float, *, commit: bool) -> None:
         if self._added:
@@ -145,7 +153,7 @@ class Writer:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from error
 
     def _initialise(self, link: Link, deadline: _Deadline) -> None:
-        request = InitProducerIdRequest(self._identity, int(self._lasts * 1000))
+        request = NewEpochRequest(self._identity, int(self._lasts * 1000), self._producer)
         while True:
             try:
                 answer = self._ask_coordinator(link, deadline, request, _INIT_SECONDS)
@@ -156,6 +164,7 @@ class Writer:
                 continue
             if answer.error_code == KafkaError.NO_ERROR:
                 self._producer = Producer(answer.producer_id, answer.producer_epoch)
+                self._sequences.clear()
                 return
             self._again(deadline, answer.error_code)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eventveil.kafka.cluster import Cluster, Shared
+from eventveil.kafka.cluster import Cluster, Shared, Topic
 
 THREADS = 8
 
@@ -115,3 +115,20 @@ def test_a_group_that_is_not_there_has_no_members_and_other_errors_are_raised() 
     assert Groups(KafkaError.GROUP_ID_NOT_FOUND).group_members("shop") == 0
     with pytest.raises(KafkaException):
         Groups(KafkaError.INVALID_GROUP_ID).group_members("shop")
+
+
+class Topics(Groups):
+    """The same about the only topic that is asked for."""
+
+    def describe_topics(self, names: Any, **_: object) -> dict[str, Future[Any]]:
+        ((_, future),) = self.describe_consumer_groups(["raw"]).items()
+        return {"raw": future}
+
+
+def test_topics_are_asked_for_again_where_a_connection_is_lost_meanwhile() -> None:
+    found = SimpleNamespace(topic_id="id", partitions=[None] * 3)
+    topics = Topics(KafkaError._DESTROY_BROKER, KafkaError._TRANSPORT, found)
+    assert topics.topic("raw") == Topic("raw", "id", 3)
+    assert topics.answers == []
+    with pytest.raises(KafkaException):
+        Topics(KafkaError.TOPIC_AUTHORIZATION_FAILED).topic("raw")

@@ -10,11 +10,12 @@ from typing import Any, cast
 import pytest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.produce import ProduceRequest
-from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
+from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest
 from aiokafka.record.default_records import DefaultRecordBatch
 from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka.connection import Address, Unanswered, Unreached
+from eventveil.kafka.epochs import NewEpochRequest
 from eventveil.kafka.writer import Appended, Writer
 from eventveil.model.records import MAX_MESSAGE_BYTES, Outgoing
 from eventveil.model.topology import Kafka
@@ -89,7 +90,7 @@ class Brokers:
         return [request for _, request in self.asked if isinstance(request, kind)]
 
 
-FIND, INIT = (FindCoordinatorRequest, FOUND), (InitProducerIdRequest, initialised(4))
+FIND, INIT = (FindCoordinatorRequest, FOUND), (NewEpochRequest, initialised(4))
 ADD, TOOK = (AddPartitionsToTxnRequest, added(0)), (ProduceRequest, took(0))
 RECORDS = [Outgoing(TOPIC, b"value", b"key", 0), Outgoing(TOPIC, b"another", None, 0)]
 
@@ -216,16 +217,14 @@ def test_partitions_that_are_added_later_go_to_the_same_coordinator() -> None:
 def test_a_transaction_that_is_still_being_decided_is_waited_for() -> None:
     busy = KafkaError.CONCURRENT_TRANSACTIONS
     brokers = Brokers(
-        FIND, (InitProducerIdRequest, code(busy)), INIT, (AddPartitionsToTxnRequest, added(busy)), ADD, TOOK
+        FIND, (NewEpochRequest, code(busy)), INIT, (AddPartitionsToTxnRequest, added(busy)), ADD, TOOK
     )
     writer(brokers).write(RECORDS)
     assert brokers.done
 
 
 def test_an_initialisation_without_an_answer_is_asked_again_and_the_newer_epoch_counts() -> None:
-    brokers = Brokers(
-        FIND, (InitProducerIdRequest, SILENCE), FIND, (InitProducerIdRequest, initialised(5)), ADD, TOOK
-    )
+    brokers = Brokers(FIND, (NewEpochRequest, SILENCE), FIND, (NewEpochRequest, initialised(5)), ADD, TOOK)
     writer(brokers).write(RECORDS)
     (request,) = brokers.questions(AddPartitionsToTxnRequest)
     assert (request._producer_id, request._producer_epoch) == (7, 5)
@@ -253,7 +252,7 @@ def test_a_batch_that_a_leader_did_not_take_is_sent_again_the_same(number: int) 
 @pytest.mark.parametrize("number", [KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_TXN_STATE])
 def test_a_refusal_is_told_as_the_broker_told_it_and_nothing_more_is_asked(at: str, number: int) -> None:
     refusals: dict[str, tuple[type, Any]] = {
-        "init": (InitProducerIdRequest, code(number)),
+        "init": (NewEpochRequest, code(number)),
         "add": (AddPartitionsToTxnRequest, added(number)),
         "produce": (ProduceRequest, took(number, -1, -1)),
         "commit": (EndTxnRequest, code(number)),
@@ -316,3 +315,28 @@ def test_a_batch_holds_the_records_as_they_were_given() -> None:
     assert batch.is_transactional
     found = [(record.key, record.value, tuple(record.headers)) for record in batch]
     assert found == [(record.key, record.value, tuple(record.headers)) for record in records]
+
+
+def test_after_an_abort_it_writes_in_a_new_epoch_that_it_asks_for_by_the_last_one() -> None:
+    brokers = Brokers(
+        FIND, INIT, ADD, TOOK, (EndTxnRequest, code(0)),
+        (NewEpochRequest, code(KafkaError.CONCURRENT_TRANSACTIONS)), (NewEpochRequest, initialised(5)),
+        ADD, TOOK,
+    )  # fmt: skip
+    one = writer(brokers)
+    one.write(RECORDS)
+    one.abort(1)
+    one.begin(1)
+    one.write(RECORDS)
+    assert brokers.done
+    named = [request._fields[2:] for request in brokers.questions(NewEpochRequest)]
+    assert named == [(-1, -1), (7, 4), (7, 4)]
+    sent = [request._topics[0][1][0][1] for request in brokers.questions(ProduceRequest)]
+    batches = [DefaultRecordBatch(bytearray(content)) for content in sent]
+    assert [(one.producer_epoch, one.base_sequence) for one in batches] == [(4, 0), (5, 0)]
+
+
+def test_a_transaction_without_records_leaves_nothing_to_abort() -> None:
+    brokers = Brokers(FIND, INIT)
+    writer(brokers).abort(1)
+    assert brokers.done
