@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from signal import SIGTERM, signal
+from threading import current_thread, main_thread
 
 import click
 
@@ -68,9 +71,18 @@ class _Commands(click.Group):
     cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(__version__, prog_name="eventveil")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Differentially private counts of user events, released from Kafka once per timestamp.
 
     Exit status: 0 success, 1 failed, 2 wrong usage, 3 something is wrong with what was looked at (doctor,
     replay, status), 75 memory limit reached, 78 invalid topology.
     """
+    if context.invoked_subcommand != "run" and current_thread() is main_thread():
+        before = signal(SIGTERM, _end)
+        context.call_on_close(lambda: signal(SIGTERM, before))
+
+
+def _end(number: int, _: object) -> None:
+    # As an exception, so that files which are not complete are removed on the way out.
+    sys.exit(128 + number)

@@ -33,7 +33,7 @@ from eventveil.replay.files import open_file
 from eventveil.replay.inputs import Input
 from eventveil.replay.outputs import Paths, open_outputs
 from eventveil.replay.rekeying import open_topic
-from eventveil.replay.run import Replay
+from eventveil.replay.run import Replay, ReplaySpan
 from eventveil.replay.run import replay as start_replay
 from eventveil.replay.values import ValueReplay, replay_values
 from eventveil.tasks.values import READ
@@ -143,7 +143,7 @@ def replay(
         try:
             running = start_replay(
                 loaded, given, start=start, end=end, only=only, seed=seed, processes=processes,
-                unbounded=truth is not None,
+                unbounded=truth is not None, now=running_since,
             )  # fmt: skip
         except ValueError as error:
             raise click.UsageError(str(error)) from None
@@ -243,6 +243,23 @@ def _announce(running: Replay, given: Input, paths: Paths, *, start: int | None,
             "--from starts with a fresh budget: epsilons of adjacent ranges add up in windows that span both"
         )
     _announce_input([one.source.topic for one in running.streams], given, paths, "counts", seeded)
+    for stream in running.streams:
+        _note(_range_of(running.span, stream, from_origin=start is None))
+
+
+def _range_of(span: ReplaySpan, stream: Stream, *, from_origin: bool) -> str:
+    """What is released of a stream: from where on, and how many timestamps if that is known."""
+    rules, first = stream.timeline, span.first[stream.name]
+    begins = format_rfc3339(start_of(rules, first)) + " (timeline.origin)" * from_origin
+    if span.last is None:
+        return f"{stream.name} is released from {begins} to the timestamp of its last event"
+    last = span.last[stream.name]
+    if last < first:
+        return f"no timestamp of {stream.name} ends by then"
+    released = f"{last - first + 1:,} timestamp{'s' * (last > first)}"
+    return (
+        f"{stream.name} is released from {begins} to {format_rfc3339(start_of(rules, last + 1))}: {released}"
+    )
 
 
 def _tell_unfinished(running: Replay, now: int) -> None:

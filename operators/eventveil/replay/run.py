@@ -17,6 +17,7 @@ from typing import TypeVar
 from eventveil.counting.boundaries import Boundary
 from eventveil.counting.counter import Partial
 from eventveil.kinds.registry import plan_streams
+from eventveil.model.errors import EventveilError
 from eventveil.model.records import TopicPartition
 from eventveil.model.timeline import format_rfc3339, start_of, timestamp_of
 from eventveil.model.topology import UNBOUNDED, Stream, Topology
@@ -44,14 +45,16 @@ def replay(
     noise: Noise | None = None,
     processes: int | None = 1,
     unbounded: bool = False,
+    now: int | None = None,
 ) -> Replay:
     """Replay the streams of a topology that read ``source``, or those of them that ``only`` names.
 
     ``start`` and ``end`` as in ``plan_span``. With a ``seed`` the noise is reproducible and the records are
     marked; ``noise`` makes the noise source of a stream instead (only tests give it). ``processes`` as in
     ``shares``: it changes no release. ``unbounded``: count a second time without the contribution bound, for
-    ``Released.events``. Raises ValueError for a range or names that do not fit, EventveilError
-    or KafkaException if the input cannot be read.
+    ``Released.events``. ``now``, in epoch milliseconds, is what the end is compared with where data decide
+    it. Raises ValueError for a range or names that do not fit, EventveilError or KafkaException if the input
+    cannot be read.
     """
     streams = select_streams(topology, source.topic, only)
     span = plan_span(streams, start, end)
@@ -65,8 +68,9 @@ def replay(
     if noise is None:
         noise = (lambda _: SystemNoise()) if seed is None else seeded_noise(seed)
     return Replay(
-        streams, source, span, noise, boundaries, processes, seeded=seed is not None, unbounded=unbounded
-    )
+        streams, source, span, noise, boundaries, processes, seeded=seed is not None, unbounded=unbounded,
+        now=now,
+    )  # fmt: skip
 
 
 def select_streams(topology: Topology, topic: str | None, only: Collection[str] = ()) -> list[Stream]:
@@ -156,9 +160,11 @@ class Replay:
         *,
         seeded: bool,
         unbounded: bool = False,
+        now: int | None = None,
     ) -> None:
         self.streams = list(streams)
         self.span = span
+        self._now = now
         self._seeded = seeded
         #: Called after every chunk, so that progress can be shown before there is a first release.
         self.on_chunk: Callable[[], object] = lambda: None
@@ -183,7 +189,11 @@ class Replay:
         self._counted = {name: one for one in self._streams.values() for name in one.names}
 
     def __iter__(self) -> Iterator[Released]:
-        """The releases, in order. Raises what reading the input raises."""
+        """The releases, in order.
+
+        Raises what reading the input raises, and EventveilError if the data decide the end and it lies in the
+        future: a single event with a wrong time would fill the disk.
+        """
         with closing(self._counting.steps()) as steps:
             for partials in steps:
                 self._add(partials)
@@ -278,6 +288,20 @@ class Replay:
         for name, one in self._streams.items():
             if one.last is None:
                 one.last = max(one.last_counted, self._counting.last_open(name))
+                if self._now is not None:
+                    _check_end(one, self.span.first[name], self._now)
+
+
+def _check_end(one: Releasing, first: int, now: int) -> None:
+    """Raise EventveilError if a stream would end after ``now``, later than a worker lets events be ahead."""
+    rules, last = one.stream.timeline, one.last
+    if last is not None and start_of(rules, last) > now + rules.max_ahead:
+        name, when = one.stream.name, format_rfc3339(start_of(rules, last))
+        raise EventveilError(
+            f"raw data, not to be published: the last event of {name} is in the timestamp that begins at"
+            f" {when}, in the future, so --to last would release {last - first + 1:,} timestamps. Correct the"
+            " time of that event, or set the end with --to TIME"
+        )
 
 
 def _counting(scope: Scope, source: Input, processes: int | None) -> Counting:

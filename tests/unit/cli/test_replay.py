@@ -5,8 +5,10 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,43 @@ def test_timestamps_of_the_range_that_are_not_over_yet_are_told(
     assert "from 4 on are not over yet" in run("--from", "2013-01-01T03:00:00Z", "--force").stderr
     assert "not over yet" not in run("--force", to="2013-01-01T01:00:00Z").stderr
     assert "not over yet" not in run("--force", to="last").stderr
+
+
+def test_an_event_of_the_future_does_not_decide_the_end(folder: Path) -> None:
+    with (folder / "events.jsonl").open("a") as events:
+        events.write('{"tailnum": "N3", "dest": "ATL", "time": 4294967295000}\n')
+    result = run(to="last")
+    assert result.exit_code == 1
+    assert (
+        "the last event of destinations is in the timestamp that begins at 2106-02-07T06:00:00Z, in the"
+        " future, so --to last would release 816,103 timestamps. Correct the time of that event, or set the"
+        " end with --to TIME"
+    ) in result.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["events.jsonl", "t.yaml"]
+    assert run().exit_code == 0
+
+
+def test_it_says_beforehand_which_timestamps_it_releases(folder: Path) -> None:
+    assert (
+        "destinations is released from 2013-01-01T00:00:00Z (timeline.origin) to 2013-01-01T04:00:00Z: "
+        "4 timestamps\n"
+    ) in run().stderr
+    later = run("--force", "--from", "2013-01-01T03:00:00Z").stderr
+    assert "is released from 2013-01-01T03:00:00Z to 2013-01-01T04:00:00Z: 1 timestamp\n" in later
+    assert "(timeline.origin) to the timestamp of its last event\n" in run("--force", to="last").stderr
+
+
+def test_sigterm_leaves_nothing_behind(folder: Path) -> None:
+    command = [sys.executable, "-c", "from eventveil.cli.main import main; main()", "replay", "t.yaml"]
+    command += ["--output", "out.jsonl", "--input", "/dev/stdin", "--to", "2013-01-01T04:00:00Z"]
+    # The end of its input never comes, so it is waited for.
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        while not any(path.name.startswith(".out.jsonl") for path in folder.iterdir()):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(30) == 128 + signal.SIGTERM
+    assert sorted(path.name for path in folder.iterdir()) == ["events.jsonl", "t.yaml"]
 
 
 def test_how_many_events_did_not_count_is_printed_on_request_only(folder: Path) -> None:
