@@ -77,7 +77,7 @@ def fresh_noise_on_retry() -> None:
 def read_before_fence() -> None:
     """Read the state first and shut the former owner out afterwards; a little later, as under load."""
 
-    def take_over(self: Any, beside: Iterable[tuple[str, int]] = ()) -> dict[bytes, bytes]:
+    def take_over(self: Any, beside: Iterable[tuple[str, int]] = (), **_: object) -> dict[bytes, bytes]:
         if log := getattr(self, "log", None):
             table = {key: value for key, value in log.table(self.place).items() if not is_nonce(key)}
             self._fault(SLOW)
@@ -198,7 +198,9 @@ def without_the_barrier() -> None:
     _patch(FencedTable, "take_over", take_over_without_barrier)
 
 
-def take_over_without_barrier(table: Any, beside: Iterable[tuple[str, int]] = ()) -> dict[bytes, bytes]:
+def take_over_without_barrier(
+    table: Any, beside: Iterable[tuple[str, int]] = (), **_: object
+) -> dict[bytes, bytes]:
     """``FencedTable.take_over`` as it was: partitions end where the broker says that a reader meets."""
     table.fence()
     for topic, partition in beside:

@@ -10,6 +10,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 
 from eventveil.process.faults import FAULT_POINTS
+from tests.chaos import batches
 from tests.chaos.ground import ThreeBrokers
 from tests.chaos.sabotage import Sabotage
 from tests.chaos.schedule import cluster_faults, faults
@@ -160,12 +161,11 @@ def _verdict(made: Stage, violations: list[str], seed: int, seconds: float, mean
             violations.append(f"{stream}: {report.produced} records in the log, {produced} produced")
     readings = made.application.verify_values()
     violations += readings.violations
+    stops = [reason for worker in made.workers for reason in worker.stops]
     violations += [
-        f"a worker stopped: {reason}"
-        for worker in made.workers
-        for reason in worker.stops
-        if not any(good in reason for good in _GOOD_REASONS)
+        f"a worker stopped: {reason}" for reason in stops if not any(good in reason for good in _GOOD_REASONS)
     ]
+    violations += batches.told(made.folder, stops)
     try:
         made.application.command("ledger", str(made.application.path))
     except AssertionError as error:

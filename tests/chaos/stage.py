@@ -55,7 +55,7 @@ class Stage:
             )
             for number in range(WORKERS)
         ]
-        self.ground = ground
+        self.ground, self.folder = ground, folder
         self._diary = folder / "faults.log"
         self._wanted = [True, True, False]
         self._frozen: set[int] = set()

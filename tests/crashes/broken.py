@@ -34,7 +34,9 @@ class Unfenced(Table):
 class ReadBeforeFenced(Table):
     """The state is read first, and the former owner shut out afterwards."""
 
-    def take_over(self, beside: Iterable[TopicPartition] = ()) -> dict[bytes, bytes]:
+    def take_over(
+        self, beside: Iterable[TopicPartition] = (), written: Iterable[TopicPartition] = ()
+    ) -> dict[bytes, bytes]:
         table = self.log.table((self.topic, self.partition))
         # Under load it takes a while.
         self._fault("read:before-fence")

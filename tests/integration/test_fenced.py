@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from eventveil.process.clock import Clock, ClockAhead, PartitionClock, wall_cloc
 from eventveil.process.faults import FaultHook, no_fault
 from tests.chaos.mutants import take_over_without_barrier
 from tests.integration.conftest import NewTopic
+from tests.kafka.broker import local_broker
+from tests.kafka.jars import missing_tools
 from tests.kafka.markers import end
 from tests.kafka.topics import (
     COMPACTED,
@@ -316,3 +319,46 @@ def test_marks_do_not_shut_out_a_newer_owner(kafka: str, new_topic: NewTopic) ->
     assert caught.value.fenced
     newer.transact("charge", [Outgoing(topic, b"state", b"key", 0)])
     assert [one.value() for one in read(kafka, topic)] == [b"state"]
+
+
+#: A broker that lets a producer write to a partition of which its coordinator does not know.
+UNVERIFIED = {"transaction.partition.verification.enable": "false"}
+
+
+@pytest.mark.skipif(bool(missing_tools()), reason="; ".join(missing_tools()))
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_transaction_whose_markers_are_missing_ends_as_its_coordinator_decided(
+    tmp_path: Path, committed: bool
+) -> None:
+    with local_broker(directory=tmp_path / "broker", settings=UNVERIFIED) as broker:
+        kafka, owner, ledger = Kafka(broker.bootstrap), unique("owner"), TopicPartition("ledger", 0)
+        create_topic(broker.bootstrap, "changelog", settings=COMPACTED)
+        create_topic(broker.bootstrap, "ledger")
+        former = FencedTable(kafka, owner, "changelog", 0)
+        former.take_over([ledger])
+        former.transact("charge", [Outgoing("changelog", b"1", b"key", 0), Outgoing("ledger", b"1", None, 0)])
+        if not committed:
+            # The last thing that the coordinator hears of the owner is an abort.
+            former.mark([ledger])
+        leave_open(former, [Outgoing("changelog", b"2", b"key", 0), Outgoing("ledger", b"2", None, 0)])
+        states = FencedTable(kafka, owner, "changelog", 0).take_over([ledger])
+        entries = [one.value() for one in read(broker.bootstrap, "ledger")]
+        assert (states, entries) == (
+            ({b"key": b"2"}, [b"1", b"2"]) if committed else ({b"key": b"1"}, [b"1"])
+        )
+
+
+def leave_open(table: FencedTable, records: list[Outgoing]) -> None:
+    """Write records that the coordinator knows nothing of, as if it had lost the markers of a transaction."""
+    writer = table._writer
+    assert writer is not None
+    for topic in {one.topic for one in records}:
+        # A marker is written a moment after the answer to who committed.
+        while end_offset(table._kafka.bootstrap, topic, "read_committed") < end_offset(
+            table._kafka.bootstrap, topic
+        ):
+            time.sleep(0.01)
+    writer.begin(10)
+    writer._added.update(TopicPartition(one.topic, 0) for one in records)
+    writer.write(records)
+    writer._added.clear()

@@ -101,14 +101,18 @@ class FencedTable:
         """The offset of the last record that was written to each partition, which its true leader has."""
         return self._floors
 
-    def take_over(self, beside: Iterable[TopicPartition] = ()) -> dict[bytes, bytes]:
+    def take_over(
+        self, beside: Sequence[TopicPartition] = (), written: Iterable[TopicPartition] = ()
+    ) -> dict[bytes, bytes]:
         """Fence the former owner, resolve its transaction, then read the table behind the barrier.
 
-        ``beside`` are the other partitions that will be read because of it, each beyond its floor. Raises
-        TransactionFailed, KafkaException, Unsettled if no broker shows what was written, or OwnerClosed if
-        the partition was given up meanwhile.
+        ``beside`` are the other partitions that will be read because of it, each beyond its floor, and
+        ``written`` further ones that its owner writes to together with it. Raises TransactionFailed,
+        KafkaException, Unsettled if no broker shows what was written, or OwnerClosed if the partition was
+        given up meanwhile.
         """
         self.fence()
+        self._settle([self.place, *beside, *written])
         self.mark(beside)
         drawn = uuid.uuid4().hex.encode()
         self.transact("barrier", [nonce(self.place, self.owner, drawn)])
@@ -139,6 +143,17 @@ class FencedTable:
         except KafkaException as error:
             raise self._failed(error) from error
         self._fault("take-over:fenced")
+
+    def _settle(self, places: Iterable[TopicPartition]) -> None:
+        """Let nothing of the former owner be open in these partitions. Raises as ``take_over`` does."""
+        self._check_open()
+        if self._writer is None:
+            raise OwnerClosed(self.owner)
+        try:
+            self._writer.settle(places, _TIMEOUT_SECONDS)
+        except KafkaException as error:
+            raise self._failed(error) from error
+        self._fault("take-over:settled")
 
     def mark(self, places: Iterable[TopicPartition]) -> None:
         """Find out how far other partitions reach, with nonces that no read_committed reader will meet.

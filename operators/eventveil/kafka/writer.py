@@ -30,9 +30,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka.cluster import OTHER_COORDINATOR
 from eventveil.kafka.connection import Address, Unanswered, Unreached
-from eventveil.kafka.epochs import NewEpochRequest
 from eventveil.kafka.links import Link, Refused, links
 from eventveil.kafka.outgoing import OutgoingBatch, Part, Producer, batches, by_partition, portions
+from eventveil.kafka.transaction_requests import DescribeTransactionRequest, NewEpochRequest
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka
 
@@ -55,6 +55,10 @@ _OTHER_LEADER = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.KAFKA_STORAGE_ERROR,
 }
+#: What a coordinator that has decided for it says of a transaction. Its markers may not be written yet.
+_COMMITTED = {"PrepareCommit", "CompleteCommit"}
+#: What DescribeTransactions answers about an identity that never had a producer.
+_UNKNOWN_IDENTITY = 105
 _TOO_FEW_REPLICAS = {KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
 
 
@@ -110,9 +114,27 @@ class Writer:
         self._added: set[TopicPartition] = set()
         self._deadline = _Deadline(0)
         self._obstacle = ""
+        #: Whether the last transaction of an earlier producer was committed; None if there was none.
+        self._last_committed: bool | None = None
 
     def initialise(self, seconds: float) -> None:
         """Fence every earlier producer of the identity, and wait until its transaction is decided."""
+        self._run(lambda link: self._succeed(link, _Deadline(seconds)))
+
+    def settle(self, places: Iterable[TopicPartition], seconds: float) -> None:
+        """End in these partitions what an earlier producer has left open, as its coordinator decided.
+
+        After ``initialise`` nothing should be open. But brokers of Apache Kafka 4 take a partition without a
+        leader for one that was deleted, and call the transaction complete without a marker there
+        (KAFKA-20734). The marker of this producer's next transaction would then end that one too, in its
+        partitions alone: a state that was committed, for instance, and the aborted entry of the ledger. An
+        empty transaction writes the marker that is missing.
+        """
+        if self._last_committed is None:
+            return
+        self._deadline = _Deadline(seconds)
+        self._run(lambda link: self._add(link, places))
+        self._end(seconds, commit=self._last_committed)
         self._run(lambda link: self._initialise(link, _Deadline(seconds)))
 
     def begin(self, seconds: float) -> None:
@@ -151,6 +173,32 @@ class Writer:
             raise KafkaException(error.error) from error
         except Unanswered as error:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from error
+
+    def _succeed(self, link: Link, deadline: _Deadline) -> None:
+        last = self._describe(link, deadline)
+        self._initialise(link, deadline)
+        if last is not None:
+            producer, state = last
+            # With any other epoch, a transaction that had begun since then was aborted.
+            follows = self._producer == Producer(producer.id, producer.epoch + 1)
+            self._last_committed = follows and state in _COMMITTED
+
+    def _describe(self, link: Link, deadline: _Deadline) -> tuple[Producer, str] | None:
+        """The last producer of the identity and the state of its transaction; None if it never had one."""
+        request = DescribeTransactionRequest(self._identity)
+        while True:
+            try:
+                answer = self._ask_coordinator(link, deadline, request, _INIT_SECONDS)
+            except Unanswered as error:
+                self._coordinator = None
+                deadline.pause(str(error))
+                continue
+            ((code, _, state, _, _, number, epoch, *_),) = answer.transaction_states
+            if code == _UNKNOWN_IDENTITY:
+                return None
+            if code == KafkaError.NO_ERROR:
+                return Producer(number, epoch), state
+            self._again(deadline, code)
 
     def _initialise(self, link: Link, deadline: _Deadline) -> None:
         request = NewEpochRequest(self._identity, int(self._lasts * 1000), self._producer)

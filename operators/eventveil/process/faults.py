@@ -21,6 +21,7 @@ FAULT_POINTS = (
     "rebalance:assigned",
     "take-over:before-fence",
     "take-over:fenced",
+    "take-over:settled",
     *(f"mark:{step}" for step in (*_STEPS[:-1], "aborted")),
     *(f"barrier:{step}" for step in _STEPS),
     "restore:before-read",

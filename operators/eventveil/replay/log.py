@@ -38,6 +38,9 @@ class TransactionalWriter(Protocol):
     def initialise(self, seconds: float) -> None:
         """Fence every earlier producer of the identity, and wait until its transaction is decided."""
 
+    def settle(self, places: Iterable[TopicPartition], seconds: float) -> None:
+        """End in these partitions what an earlier producer has left open, if a broker lost the marker."""
+
     def begin(self, seconds: float) -> None:
         """Begin a transaction, whose records have to be written within ``seconds``."""
 
@@ -337,6 +340,9 @@ class MemoryWriter:
     def initialise(self, seconds: float) -> None:
         """See ``TransactionalWriter.initialise``."""
         self._epoch = self._log._initialise(self._identity, self._lasts)
+
+    def settle(self, places: Iterable[TopicPartition], seconds: float) -> None:
+        """See ``TransactionalWriter.settle``; no marker is ever lost here."""
 
     def begin(self, seconds: float) -> None:
         """See ``TransactionalWriter.begin``; the log learns of it with the first partition."""

@@ -15,9 +15,9 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka.connection import Address, Unanswered, Unreached
-from eventveil.kafka.epochs import NewEpochRequest
+from eventveil.kafka.transaction_requests import DescribeTransactionRequest, NewEpochRequest
 from eventveil.kafka.writer import Appended, Writer
-from eventveil.model.records import MAX_MESSAGE_BYTES, Outgoing
+from eventveil.model.records import MAX_MESSAGE_BYTES, Outgoing, TopicPartition
 from eventveil.model.topology import Kafka
 
 TOPIC = "changelog"
@@ -35,6 +35,10 @@ def code(number: int) -> Any:
 
 def initialised(epoch: int) -> Any:
     return SimpleNamespace(error_code=0, producer_id=7, producer_epoch=epoch)
+
+
+def described(number: int, state: str, epoch: int = -1) -> Any:
+    return SimpleNamespace(transaction_states=[(number, "owner", state, 0, 0, 7, epoch, [])])
 
 
 def added(number: int, partition: int = 0) -> Any:
@@ -91,6 +95,7 @@ class Brokers:
 
 
 FIND, INIT = (FindCoordinatorRequest, FOUND), (NewEpochRequest, initialised(4))
+NEW = (DescribeTransactionRequest, described(105, "Dead"))
 ADD, TOOK = (AddPartitionsToTxnRequest, added(0)), (ProduceRequest, took(0))
 RECORDS = [Outgoing(TOPIC, b"value", b"key", 0), Outgoing(TOPIC, b"another", None, 0)]
 
@@ -110,16 +115,18 @@ def error_of(call: Callable[[], object]) -> KafkaError:
 
 
 def test_a_transaction_is_one_question_after_the_other() -> None:
-    brokers = Brokers(FIND, INIT, ADD, TOOK, (EndTxnRequest, code(0)))
+    brokers = Brokers(FIND, NEW, INIT, ADD, TOOK, (EndTxnRequest, code(0)))
     one = writer(brokers)
     assert one.write(RECORDS) == [Appended(TOPIC, 0, 5, 2, 1000)]
     one.commit(1)
     assert brokers.done
-    assert [address for address, _ in brokers.asked] == [None, COORDINATOR, COORDINATOR, LEADER, COORDINATOR]
+    assert [address for address, _ in brokers.asked] == [
+        None, COORDINATOR, COORDINATOR, COORDINATOR, LEADER, COORDINATOR,
+    ]  # fmt: skip
 
 
 def test_a_transaction_without_records_asks_nothing() -> None:
-    brokers = Brokers(FIND, INIT)
+    brokers = Brokers(FIND, NEW, INIT)
     one = writer(brokers)
     assert one.write([]) == []
     one.commit(1)
@@ -127,7 +134,7 @@ def test_a_transaction_without_records_asks_nothing() -> None:
 
 def test_every_transaction_adds_its_partitions_and_numbers_go_on() -> None:
     end = (EndTxnRequest, code(0))
-    brokers = Brokers(FIND, INIT, ADD, TOOK, end, ADD, TOOK, TOOK, end)
+    brokers = Brokers(FIND, NEW, INIT, ADD, TOOK, end, ADD, TOOK, TOOK, end)
     one = writer(brokers)
     one.write(RECORDS)
     one.commit(1)
@@ -146,8 +153,8 @@ def first_sequence(request: ProduceRequest) -> int:
 
 @pytest.mark.parametrize("lost", ["add", "produce", "commit"])
 def test_what_was_asked_and_not_answered_is_not_asked_again(lost: str) -> None:
-    script = [FIND, INIT, ADD, TOOK, (EndTxnRequest, code(0))]
-    at = {"add": 2, "produce": 3, "commit": 4}[lost]
+    script = [FIND, NEW, INIT, ADD, TOOK, (EndTxnRequest, code(0))]
+    at = {"add": 3, "produce": 4, "commit": 5}[lost]
     brokers = Brokers(*script[:at], (script[at][0], SILENCE))
     one = writer(brokers)
 
@@ -162,7 +169,7 @@ def test_what_was_asked_and_not_answered_is_not_asked_again(lost: str) -> None:
 
 def test_a_coordinator_that_cannot_be_reached_is_looked_for_again() -> None:
     moved = (FindCoordinatorRequest, FOUND_OTHER)
-    brokers = Brokers(FIND, INIT, (AddPartitionsToTxnRequest, AWAY), moved, ADD, TOOK)
+    brokers = Brokers(FIND, NEW, INIT, (AddPartitionsToTxnRequest, AWAY), moved, ADD, TOOK)
     writer(brokers).write(RECORDS)
     assert [address for address, _ in brokers.asked[-2:]] == [OTHER, LEADER]
 
@@ -177,7 +184,7 @@ OTHER_COORDINATOR = [
 @pytest.mark.parametrize("number", OTHER_COORDINATOR)
 def test_a_coordinator_that_is_none_any_more_is_looked_for_again(number: int) -> None:
     moved = (FindCoordinatorRequest, FOUND_OTHER)
-    brokers = Brokers(FIND, INIT, (AddPartitionsToTxnRequest, added(number)), moved, ADD, TOOK)
+    brokers = Brokers(FIND, NEW, INIT, (AddPartitionsToTxnRequest, added(number)), moved, ADD, TOOK)
     writer(brokers).write(RECORDS)
     assert [address for address, _ in brokers.asked[-2:]] == [OTHER, LEADER]
 
@@ -187,7 +194,7 @@ def test_a_transaction_is_not_ended_by_another_coordinator_than_it_began_at(numb
     # One that was deposed may remember the transaction before, and call this one committed too.
     answers = [(EndTxnRequest, code(number)), (EndTxnRequest, code(0))]
     gone = number == KafkaError.NOT_COORDINATOR
-    brokers = Brokers(FIND, INIT, ADD, TOOK, *answers[: 1 if gone else 2])
+    brokers = Brokers(FIND, NEW, INIT, ADD, TOOK, *answers[: 1 if gone else 2])
     one = writer(brokers)
     one.write(RECORDS)
     if gone:
@@ -199,7 +206,7 @@ def test_a_transaction_is_not_ended_by_another_coordinator_than_it_began_at(numb
 
 
 def test_a_coordinator_that_is_away_when_the_transaction_ends_is_not_replaced() -> None:
-    brokers = Brokers(FIND, INIT, ADD, TOOK, (EndTxnRequest, AWAY))
+    brokers = Brokers(FIND, NEW, INIT, ADD, TOOK, (EndTxnRequest, AWAY))
     one = writer(brokers)
     one.write(RECORDS)
     assert error_of(lambda: one.commit(1)).code() == KafkaError._TRANSPORT
@@ -207,7 +214,7 @@ def test_a_coordinator_that_is_away_when_the_transaction_ends_is_not_replaced() 
 
 
 def test_partitions_that_are_added_later_go_to_the_same_coordinator() -> None:
-    brokers = Brokers(FIND, INIT, ADD, TOOK, (AddPartitionsToTxnRequest, AWAY))
+    brokers = Brokers(FIND, NEW, INIT, ADD, TOOK, (AddPartitionsToTxnRequest, AWAY))
     one = writer(brokers)
     one.write(RECORDS)
     error_of(lambda: one.write([Outgoing(TOPIC, b"value", b"key", 1)]))
@@ -217,14 +224,16 @@ def test_partitions_that_are_added_later_go_to_the_same_coordinator() -> None:
 def test_a_transaction_that_is_still_being_decided_is_waited_for() -> None:
     busy = KafkaError.CONCURRENT_TRANSACTIONS
     brokers = Brokers(
-        FIND, (NewEpochRequest, code(busy)), INIT, (AddPartitionsToTxnRequest, added(busy)), ADD, TOOK
+        FIND, NEW, (NewEpochRequest, code(busy)), INIT, (AddPartitionsToTxnRequest, added(busy)), ADD, TOOK
     )
     writer(brokers).write(RECORDS)
     assert brokers.done
 
 
 def test_an_initialisation_without_an_answer_is_asked_again_and_the_newer_epoch_counts() -> None:
-    brokers = Brokers(FIND, (NewEpochRequest, SILENCE), FIND, (NewEpochRequest, initialised(5)), ADD, TOOK)
+    brokers = Brokers(
+        FIND, NEW, (NewEpochRequest, SILENCE), FIND, (NewEpochRequest, initialised(5)), ADD, TOOK
+    )
     writer(brokers).write(RECORDS)
     (request,) = brokers.questions(AddPartitionsToTxnRequest)
     assert (request._producer_id, request._producer_epoch) == (7, 5)
@@ -240,7 +249,7 @@ def test_an_initialisation_without_an_answer_is_asked_again_and_the_newer_epoch_
     ],
 )
 def test_a_batch_that_a_leader_did_not_take_is_sent_again_the_same(number: int) -> None:
-    brokers = Brokers(FIND, INIT, ADD, (ProduceRequest, took(number, -1, -1)), TOOK)
+    brokers = Brokers(FIND, NEW, INIT, ADD, (ProduceRequest, took(number, -1, -1)), TOOK)
     assert writer(brokers).write(RECORDS) == [Appended(TOPIC, 0, 5, 2, 1000)]
     first, second = brokers.questions(ProduceRequest)
     assert first._topics == second._topics
@@ -258,7 +267,7 @@ def test_a_refusal_is_told_as_the_broker_told_it_and_nothing_more_is_asked(at: s
         "commit": (EndTxnRequest, code(number)),
     }
     where = [*refusals].index(at)
-    brokers = Brokers(FIND, *[INIT, ADD, TOOK][:where], refusals[at])
+    brokers = Brokers(FIND, NEW, *[INIT, ADD, TOOK][:where], refusals[at])
 
     def transact() -> None:
         one = writer(brokers)
@@ -276,14 +285,14 @@ def test_of_several_refusals_the_one_that_is_meant_is_told() -> None:
             ("sink", [(0, KafkaError.TOPIC_AUTHORIZATION_FAILED)]),
         ]
     )
-    one = writer(Brokers(FIND, INIT, (AddPartitionsToTxnRequest, refused)))
+    one = writer(Brokers(FIND, NEW, INIT, (AddPartitionsToTxnRequest, refused)))
     records = [*RECORDS, Outgoing("sink", b"release", b"key", 0)]
     assert error_of(lambda: one.write(records)).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 def test_it_gives_up_when_the_time_is_over_and_says_what_stood_in_the_way() -> None:
     again = (ProduceRequest, took(KafkaError.NOT_ENOUGH_REPLICAS, -1, -1))
-    one = writer(Brokers(FIND, INIT, ADD, *[again] * 20))
+    one = writer(Brokers(FIND, NEW, INIT, ADD, *[again] * 20))
     one.begin(0.05)
     error = error_of(lambda: one.write(RECORDS))
     assert error.code() == KafkaError._TIMED_OUT
@@ -291,18 +300,18 @@ def test_it_gives_up_when_the_time_is_over_and_says_what_stood_in_the_way() -> N
 
 
 def test_an_append_time_that_is_not_told_is_none() -> None:
-    brokers = Brokers(FIND, INIT, ADD, (ProduceRequest, took(0, 5, -1)))
+    brokers = Brokers(FIND, NEW, INIT, ADD, (ProduceRequest, took(0, 5, -1)))
     assert writer(brokers).write(RECORDS)[0].time is None
 
 
 def test_a_record_that_is_too_large_is_not_sent() -> None:
-    one = writer(Brokers(FIND, INIT))
+    one = writer(Brokers(FIND, NEW, INIT))
     error = error_of(lambda: one.write([Outgoing(TOPIC, bytes(MAX_MESSAGE_BYTES + 1), None, 0)]))
     assert error.code() == KafkaError.MSG_SIZE_TOO_LARGE
 
 
 def test_a_batch_holds_the_records_as_they_were_given() -> None:
-    brokers = Brokers(FIND, INIT, ADD, TOOK)
+    brokers = Brokers(FIND, NEW, INIT, ADD, TOOK)
     records = [
         Outgoing(TOPIC, b"value", b"key", 0, (("name", b"x"), ("none", None))),
         Outgoing(TOPIC, None, b"key", 0),
@@ -319,7 +328,7 @@ def test_a_batch_holds_the_records_as_they_were_given() -> None:
 
 def test_after_an_abort_it_writes_in_a_new_epoch_that_it_asks_for_by_the_last_one() -> None:
     brokers = Brokers(
-        FIND, INIT, ADD, TOOK, (EndTxnRequest, code(0)),
+        FIND, NEW, INIT, ADD, TOOK, (EndTxnRequest, code(0)),
         (NewEpochRequest, code(KafkaError.CONCURRENT_TRANSACTIONS)), (NewEpochRequest, initialised(5)),
         ADD, TOOK,
     )  # fmt: skip
@@ -337,6 +346,44 @@ def test_after_an_abort_it_writes_in_a_new_epoch_that_it_asks_for_by_the_last_on
 
 
 def test_a_transaction_without_records_leaves_nothing_to_abort() -> None:
-    brokers = Brokers(FIND, INIT)
+    brokers = Brokers(FIND, NEW, INIT)
     writer(brokers).abort(1)
+    assert brokers.done
+
+
+@pytest.mark.parametrize(
+    ("state", "epoch", "commits"),
+    [
+        ("CompleteCommit", 3, True),
+        ("PrepareCommit", 3, True),
+        ("CompleteAbort", 3, False),
+        ("Ongoing", 2, False),
+        ("Empty", 3, False),
+        # Another transaction had begun since then, and was aborted.
+        ("CompleteCommit", 2, False),
+    ],
+)
+def test_what_a_predecessor_left_open_ends_as_its_coordinator_decided(
+    state: str, epoch: int, commits: bool
+) -> None:
+    brokers = Brokers(
+        FIND, (DescribeTransactionRequest, described(0, state, epoch)), INIT,
+        ADD, (EndTxnRequest, code(0)), (NewEpochRequest, initialised(5)),
+    )  # fmt: skip
+    one = writer(brokers)
+    one.settle([TopicPartition(TOPIC, 0)], 1)
+    assert brokers.done
+    assert [request._transaction_result for request in brokers.questions(EndTxnRequest)] == [commits]
+
+
+def test_an_identity_that_never_had_a_producer_has_left_nothing_open() -> None:
+    brokers = Brokers(FIND, NEW, INIT)
+    writer(brokers).settle([TopicPartition(TOPIC, 0)], 1)
+    assert brokers.done
+
+
+def test_a_predecessor_is_asked_about_again_while_its_coordinator_moves() -> None:
+    moving = (DescribeTransactionRequest, described(KafkaError.NOT_COORDINATOR, ""))
+    brokers = Brokers(FIND, moving, FIND, (DescribeTransactionRequest, SILENCE), FIND, NEW, INIT)
+    writer(brokers)
     assert brokers.done

@@ -89,7 +89,7 @@ def test_a_take_over_finds_a_log_that_ends_below_the_last_boundary() -> None:
         topic, partition, owner = COUNTING, 0, "app-aggregate-0"
         place = TopicPartition(COUNTING, 0)
 
-        def take_over(self) -> dict[bytes, bytes]:
+        def take_over(self, **_: object) -> dict[bytes, bytes]:
             return states
 
         def close(self) -> None: ...

@@ -25,7 +25,8 @@ def restore_aggregate(
     raw = plans[0].stream.source.raw
     events = 0 if raw is None else cluster.existing({raw})[raw].partitions
     guard = TopicGuard(context.inquiry, found)
-    states, place = table.take_over(), str(table.place)
+    written = {TopicPartition(topology.partials, plan.partials_partition) for plan in plans}
+    states, place = table.take_over(written=sorted(written)), str(table.place)
     check_cluster_id(cluster, states, place)
     streams, grown = {}, {}
     for plan in plans:

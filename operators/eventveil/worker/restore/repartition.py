@@ -24,7 +24,7 @@ def restore_repartition(
     found = cluster.existing({place.topic, source.topic, table.topic})
     live, target = found[place.topic], found[source.topic]
     guard = TopicGuard(context.inquiry, found)
-    states = table.take_over()
+    states = table.take_over(written=target.places)
     check_cluster_id(cluster, states, where)
     manifest = ManifestRecord.find(states, source.topic, where)
     fields = fingerprint(source, live.partitions, target.id, target.partitions)
