@@ -1,4 +1,4 @@
-"""What the dead letters of a topology say: by reason, with samples and the remedy. Raw data."""
+"""What the dead letters of a topology say: by reason and remedy, with samples. Raw data."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Letter:
 
 @dataclass
 class LetterGroup:
-    """The letters of one stream and reason: ``number`` of them, the newest ``samples``."""
+    """The letters of one stream, reason and remedy: ``number`` of them, the newest ``samples``."""
 
     stream: str
     reason: str
@@ -92,36 +92,38 @@ class LetterGroup:
 def groups(
     topology: Topology, text: str, letters: Sequence[Letter], partitions: Mapping[str, int], samples: int
 ) -> list[LetterGroup]:
-    """The letters by stream and reason, the highest pile first.
+    """The letters by stream, reason and what is to be done, the highest pile first.
 
-    ``text`` is that of the topology; ``partitions`` are those of the topics that events come from.
+    So a user that is null and a column that is a number, both of the wrong type, are told apart. ``text`` is
+    that of the topology; ``partitions`` are those of the topics that events come from.
     """
-    edits, found = Edits(text), dict[tuple[str, str], list[Letter]]()
+    edits, streams = Edits(text), {one.name: one for one in topology.streams}
+    found: dict[tuple[str, str, str, str], list[Letter]] = {}
     for letter in letters:
-        found.setdefault((letter.stream, letter.reason), []).append(letter)
-    streams = {one.name: one for one in topology.streams}
+        setting = setting_of(letter.reason, letter.detail)
+        remedy = remedy_of(letter.reason, letter.detail, streams.get(letter.stream))
+        found.setdefault((letter.stream, letter.reason, setting, remedy), []).append(letter)
     made = []
-    for (name, reason), some in found.items():
+    for (name, reason, setting, _), some in found.items():
         newest = sorted(some, key=lambda one: (one.appended, one.offset))[-samples:] if samples else []
-        setting = setting_of(reason, some[-1].detail)
-        place = edits.place(topology.path, ("streams", name, *setting.split(".")))
-        remedy = _remedy(streams.get(name), reason, some, partitions)
+        place, remedy = topology.path, "the file has no stream of this name: it is from before a change"
+        if name in streams:
+            place = edits.place(topology.path, ("streams", name, *setting.split(".")))
+            remedy = _remedy(streams[name], reason, some, partitions)
         made.append(LetterGroup(name, reason, setting, place, remedy, len(some), newest[::-1]))
-    return sorted(made, key=lambda group: (-group.number, group.stream, group.reason))
+    return sorted(made, key=lambda group: (-group.number, group.stream, group.reason, group.remedy))
 
 
-def _remedy(
-    stream: Stream | None, reason: str, letters: Sequence[Letter], partitions: Mapping[str, int]
-) -> str:
-    number = 0 if stream is None else partitions.get(stream.source.topic_of_events, 0)
-    if reason == Reason.WRONG_PARTITION and stream is not None and number:
+def _remedy(stream: Stream, reason: str, letters: Sequence[Letter], partitions: Mapping[str, int]) -> str:
+    number = partitions.get(stream.source.topic_of_events, 0)
+    if reason == Reason.WRONG_PARTITION and number:
         # Keys may be where a partitioner puts them and not be the users.
         find = UserFinder(stream.source).read
         found = ((find(one.value, Envelope(one.key)), one.partition) for one in letters)
         if users := [(user, partition) for user, partition in found if user]:
             return explained(written(users, number), stream.source.partitioner)
     general = remedy_of(reason, letters[-1].detail, stream)
-    if reason not in REASONS or stream is None:
+    if reason not in REASONS:
         return general
     # No registry is asked here.
     return framing_of(one.value for one in letters).remedy(stream.source.format, False) or general

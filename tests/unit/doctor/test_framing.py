@@ -265,3 +265,20 @@ def test_where_columns_are_found_no_remedy_is_to_list_one(name: str, why: str) -
         "map such texts to names by source.maps"
     )
     assert setting_of(verdict.reason, verdict.detail) == "source.column"
+
+
+def test_dead_letters_of_one_reason_with_other_remedies_are_told_apart() -> None:
+    details = ["the user at /user: text, not NoneType"] * 2 + ["the column at /page: text, not int"]
+    letters = [
+        Letter("views", "wrong-type", detail, "shop.views", 0, number, -1, b"c-1", b"{}")
+        for number, detail in enumerate(details)
+    ]
+    found = groups(topology(), FILE, letters, {"shop.views": 20}, 1)
+    assert [(one.number, one.setting) for one in found] == [(2, "source.user"), (1, "counts.columns")]
+
+
+def test_dead_letters_of_a_stream_that_the_file_does_not_have_are_said_to_be() -> None:
+    letter = Letter("former", "late", "", "shop.views", 0, 1, -1, b"c-1", b"{}")
+    (group,) = groups(topology(), FILE, [letter], {"shop.views": 20}, 1)
+    assert group.remedy == "the file has no stream of this name: it is from before a change"
+    assert ":" not in group.place
