@@ -101,6 +101,8 @@ def test_a_take_over_finds_a_log_that_ends_below_the_last_boundary() -> None:
         def existing(self, names: Collection[str]) -> dict[str, Topic]:
             return {name: Topic(name, "id", 2) for name in names}
 
+        topics = existing
+
     async def take_over(end: int) -> int:
         # All that a take-over asks of a table and of a cluster.
         cluster: Any = Found(0, end)

@@ -11,7 +11,7 @@ from eventveil.model.records import TopicPartition
 from eventveil.tasks.aggregate import Aggregation, Outputs
 from eventveil.topology.changes import MIGRATE_LOST
 from eventveil.worker.offsets import check_resume
-from eventveil.worker.restore.restored import Context, Restored, check_cluster_id
+from eventveil.worker.restore.restored import Context, Restored, check_cluster_id, letter_places
 from eventveil.worker.topic_guard import TopicGuard
 
 
@@ -26,6 +26,7 @@ def restore_aggregate(
     events = 0 if raw is None else cluster.existing({raw})[raw].partitions
     guard = TopicGuard(context.inquiry, found)
     written = {TopicPartition(topology.partials, plan.partials_partition) for plan in plans}
+    written |= {*letter_places(cluster, [plan.stream for plan in plans])}
     states, place = table.take_over(written=sorted(written)), str(table.place)
     check_cluster_id(cluster, states, place)
     streams, grown = {}, {}

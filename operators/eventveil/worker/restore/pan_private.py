@@ -25,7 +25,7 @@ from eventveil.tasks.pan_private import Exposure, PanPrivateStream, PanPrivateTo
 from eventveil.tasks.release import StreamSanitizer
 from eventveil.topology.changes import RENAME, lost, remedy_for_topics
 from eventveil.worker.offsets import check_resume
-from eventveil.worker.restore.restored import Context, Restored, check_cluster_id, nothing
+from eventveil.worker.restore.restored import Context, Restored, check_cluster_id, letter_places, nothing
 from eventveil.worker.restore.sink_schemas import SinkSchemas
 from eventveil.worker.sinks import Sinks
 from eventveil.worker.topic_guard import TopicGuard
@@ -48,7 +48,7 @@ def restore_pan_private(
     sinks.remember(live, {sink})
     guard = TopicGuard(context.inquiry, {name: one for name, one in live.items() if name != sink})
     places = PanPrivateTopics(TopicPartition(topology.ledger, plan.partials_partition), table.place)
-    states = table.take_over([places.ledger, *live[sink].places])
+    states = table.take_over([places.ledger, *live[sink].places], letter_places(cluster, [stream]))
     check_cluster_id(cluster, states, place)
     manifest = ManifestRecord.find(states, stream.name, place)
     fields = plan.manifest_fields(topology, live, table.place)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.lifecycle.manifest import check_cluster
-from eventveil.model.topology import Topology
+from eventveil.model.records import TopicPartition
+from eventveil.model.topology import Stream, Topology
 from eventveil.privacy.noise import NoiseSource
 from eventveil.schema_registry.known import KnownSchemas
 from eventveil.schema_registry.subjects import Subjects
@@ -80,6 +81,15 @@ class Restored:
 #: Fences the former owner, reads the state, and makes the task of it. Blocks. Raises what
 #: ``FencedTable.take_over`` raises, and StateRefused.
 Restore = Callable[[Context, FencedTable], Restored]
+
+
+def letter_places(cluster: Cluster, streams: Iterable[Stream]) -> list[TopicPartition]:
+    """The partitions that dead letters of these streams go to, of topics that exist. Blocks.
+
+    Raises KafkaException.
+    """
+    found = cluster.topics({one.dead_letter for one in streams})
+    return [place for topic in found.values() for place in topic.places]
 
 
 def check_cluster_id(cluster: Cluster, states: Mapping[bytes, bytes], place: str) -> None:
