@@ -191,12 +191,13 @@ class OnBroker:
 class SettledWriter(Writer):
     """A writer that returns once its markers are in the log, which brokers write a moment later."""
 
-    def _end(self, seconds: float, *, commit: bool) -> None:
+    def commit(self, seconds: float) -> None:
+        """Commit; an abort returns that late anyway."""
         ended = bool(self._added)
-        super()._end(seconds, commit=commit)
+        super().commit(seconds)
         if ended:
             # Asked again, the coordinator answers only once the transaction is complete.
-            self._run(lambda link: self._end_transaction(link, _Deadline(SECONDS), commit))
+            self._run(lambda link: self._end_transaction(link, _Deadline(SECONDS), commit=True))
 
     def add(self, places: Iterable[TopicPartition]) -> None:
         """Add partitions to the transaction, and write nothing to them."""

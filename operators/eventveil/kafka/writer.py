@@ -130,12 +130,10 @@ class Writer:
         partitions alone: a state that was committed, for instance, and the aborted entry of the ledger. An
         empty transaction writes the marker that is missing.
         """
-        if self._last_committed is None:
-            return
-        self._deadline = _Deadline(seconds)
-        self._run(lambda link: self._add(link, places))
-        self._end(seconds, commit=self._last_committed)
-        self._run(lambda link: self._initialise(link, _Deadline(seconds)))
+        if self._last_committed is not None:
+            self._deadline = _Deadline(seconds)
+            self._run(lambda link: self._add(link, places))
+            self._end_epoch(seconds, commit=self._last_committed)
 
     def begin(self, seconds: float) -> None:
         """Begin a transaction, whose records have to be written within ``seconds``."""
@@ -147,7 +145,9 @@ class Writer:
 
     def commit(self, seconds: float) -> None:
         """Commit the transaction. Raised is also that nobody knows whether it is."""
-        self._end(seconds, commit=True)
+        if self._added:
+            self._run(lambda link: self._end_transaction(link, _Deadline(seconds), commit=True))
+            self._added.clear()
 
     def abort(self, seconds: float) -> None:
         """Abort the transaction: no read_committed reader will meet its records.
@@ -156,14 +156,12 @@ class Writer:
         marker of the abort again, and one that arrives late would end, in its partition alone, a transaction
         of the same epoch (KIP-890): part of what is committed then would be aborted.
         """
-        if self._added:
-            self._end(seconds, commit=False)
-            self._run(lambda link: self._initialise(link, _Deadline(seconds)))
+        self._end_epoch(seconds, commit=False)
 
-    def _end(self, seconds: float, *, commit: bool) -> None:
+    def _end_epoch(self, seconds: float, *, commit: bool) -> None:
+        """End the transaction, and ask for a new epoch once its markers are written."""
         if self._added:
-            self._run(lambda link: self._end_transaction(link, _Deadline(seconds), commit))
-            self._added.clear()
+            self._run(lambda link: self._end_for_good(link, _Deadline(seconds), commit=commit))
 
     def _run(self, work: Callable[[Link], T]) -> T:
         try:
@@ -201,20 +199,30 @@ class Writer:
             self._again(deadline, code)
 
     def _initialise(self, link: Link, deadline: _Deadline) -> None:
-        request = NewEpochRequest(self._identity, int(self._lasts * 1000), self._producer)
         while True:
             try:
-                answer = self._ask_coordinator(link, deadline, request, _INIT_SECONDS)
+                return self._take_epoch(link, deadline)
             except Unanswered as error:
                 # If it was done after all, the epoch that is asked for now is the newer one.
                 self._coordinator = None
                 deadline.pause(str(error))
-                continue
+
+    def _take_epoch(self, link: Link, deadline: _Deadline) -> None:
+        request = NewEpochRequest(self._identity, int(self._lasts * 1000), self._producer)
+        while True:
+            answer = self._ask_coordinator(link, deadline, request, _INIT_SECONDS)
             if answer.error_code == KafkaError.NO_ERROR:
                 self._producer = Producer(answer.producer_id, answer.producer_epoch)
                 self._sequences.clear()
                 return
             self._again(deadline, answer.error_code)
+
+    def _end_for_good(self, link: Link, deadline: _Deadline, *, commit: bool) -> None:
+        """On one connection: a coordinator that was restarted in between may have lost markers. Then this
+        writer fails, and the next owner ends what they should have ended."""
+        self._end_transaction(link, deadline, commit=commit)
+        self._take_epoch(link, deadline)
+        self._added.clear()
 
     def _ask_coordinator(
         self, link: Link, deadline: _Deadline, request: Any, seconds: float | None = None
@@ -257,7 +265,7 @@ class Writer:
             self._coordinator = None
         deadline.pause(KafkaError(code).name())
 
-    def _end_transaction(self, link: Link, deadline: _Deadline, commit: bool) -> None:
+    def _end_transaction(self, link: Link, deadline: _Deadline, *, commit: bool) -> None:
         assert self._producer is not None
         request = EndTxnRequest(self._identity, self._producer.id, self._producer.epoch, commit)
         while True:

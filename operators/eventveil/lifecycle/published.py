@@ -15,7 +15,7 @@ from eventveil.formats.change import Change
 from eventveil.formats.reading import reading_position
 from eventveil.formats.release import decided, fields_of, release_timestamp
 from eventveil.formats.span import Span
-from eventveil.kafka.barrier import Floors, least_end
+from eventveil.kafka.barrier import Floors, is_nonce, least_end
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import offset_of, read_backwards, read_partition
 from eventveil.kafka.reader import Isolation, StoredRecord
@@ -84,7 +84,8 @@ class Public:
         found: dict[str, tuple[str, int]] = {}
         for start, block in self._backwards(self._ledger, first):
             for record in reversed(block):
-                entry = self._read_entry(record)
+                # A nonce is aborted. If the marker was lost, it was committed with what came next.
+                entry = None if is_nonce(record.key) else self._read_entry(record)
                 if entry is not None and entry[0] in states:
                     found.setdefault(entry[0], entry[1:])
             missing = states.keys() - found.keys()

@@ -387,3 +387,12 @@ def test_a_predecessor_is_asked_about_again_while_its_coordinator_moves() -> Non
     brokers = Brokers(FIND, moving, FIND, (DescribeTransactionRequest, SILENCE), FIND, NEW, INIT)
     writer(brokers)
     assert brokers.done
+
+
+@pytest.mark.parametrize("lost", [SILENCE, AWAY])
+def test_a_writer_fails_where_its_coordinator_goes_away_before_an_abort_is_complete(lost: Exception) -> None:
+    brokers = Brokers(FIND, NEW, INIT, ADD, TOOK, (EndTxnRequest, code(0)), (NewEpochRequest, lost))
+    one = writer(brokers)
+    one.write(RECORDS)
+    assert error_of(lambda: one.abort(1)).code() in {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
+    assert brokers.done
