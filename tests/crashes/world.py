@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -106,6 +106,9 @@ class Table(FencedTable):
         self._writer = self.log.writer(self.owner, 20.0)
         self._writer.initialise(30.0)
         self._fault("take-over:fenced")
+
+    def _await_leaders(self, places: Collection[TopicPartition]) -> None:
+        """Every partition has one."""
 
     def _read(self, drawn: bytes) -> dict[bytes, bytes]:
         table = self.log.table(self.place)

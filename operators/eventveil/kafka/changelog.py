@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -26,6 +26,8 @@ from eventveil.process.faults import FaultHook, no_fault
 
 _TIMEOUT_SECONDS = 30.0
 _TRANSACTION_SECONDS = 20.0
+#: After this a partition without a leader holds up a take-over no longer.
+_LEADERS_SECONDS = 5.0
 #: Within which records are written, so that the commit still comes in time.
 _WRITING_SECONDS = _TRANSACTION_SECONDS - 1
 #: How often the broker is asked for its time before its answers are called too slow.
@@ -111,8 +113,10 @@ class FencedTable:
         KafkaException, Unsettled if no broker shows what was written, or OwnerClosed if the partition was
         given up meanwhile.
         """
+        places = [self.place, *beside, *written]
+        self._await_leaders(places)
         self.fence()
-        self._settle([self.place, *beside, *written])
+        self._settle(places)
         self.mark(beside)
         drawn = uuid.uuid4().hex.encode()
         self.transact("barrier", [nonce(self.place, self.owner, drawn)])
@@ -143,6 +147,12 @@ class FencedTable:
         except KafkaException as error:
             raise self._failed(error) from error
         self._fault("take-over:fenced")
+
+    def _await_leaders(self, places: Collection[TopicPartition]) -> None:
+        """Wait, but not for long, for partitions without a leader: a marker that ends something there would
+        be lost. Raises KafkaException."""
+        self._check_open()
+        Writer(self._kafka, self.owner, _TRANSACTION_SECONDS).await_leaders(places, _LEADERS_SECONDS)
 
     def _settle(self, places: Iterable[TopicPartition]) -> None:
         """Let nothing of the former owner be open in these partitions. Raises as ``take_over`` does."""

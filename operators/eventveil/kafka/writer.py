@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from aiokafka.protocol.coordination import FindCoordinatorRequest
+from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest
 from confluent_kafka import KafkaError, KafkaException
@@ -32,6 +33,7 @@ from eventveil.kafka.cluster import OTHER_COORDINATOR
 from eventveil.kafka.connection import Address, Unanswered, Unreached
 from eventveil.kafka.links import Link, Refused, links
 from eventveil.kafka.outgoing import OutgoingBatch, Part, Producer, batches, by_partition, portions
+from eventveil.kafka.succession import LastTransaction, was_committed
 from eventveil.kafka.transaction_requests import DescribeTransactionRequest, NewEpochRequest
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka
@@ -55,8 +57,6 @@ _OTHER_LEADER = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.KAFKA_STORAGE_ERROR,
 }
-#: What a coordinator that has decided for it says of a transaction. Its markers may not be written yet.
-_COMMITTED = {"PrepareCommit", "CompleteCommit"}
 #: What DescribeTransactions answers about an identity that never had a producer.
 _UNKNOWN_IDENTITY = 105
 _TOO_FEW_REPLICAS = {KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
@@ -121,6 +121,10 @@ class Writer:
         """Fence every earlier producer of the identity, and wait until its transaction is decided."""
         self._run(lambda link: self._succeed(link, _Deadline(seconds)))
 
+    def await_leaders(self, places: Collection[TopicPartition], seconds: float) -> bool:
+        """Wait until each of these partitions has a leader, or so long; whether each has."""
+        return self._run(lambda link: self._await_leaders(link, places, _Deadline(seconds)))
+
     def settle(self, places: Iterable[TopicPartition], seconds: float) -> None:
         """End in these partitions what an earlier producer has left open, as its coordinator decided.
 
@@ -173,55 +177,81 @@ class Writer:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from error
 
     def _succeed(self, link: Link, deadline: _Deadline) -> None:
-        last = self._describe(link, deadline)
-        self._initialise(link, deadline)
-        if last is not None:
-            producer, state = last
-            # With any other epoch, a transaction that had begun since then was aborted.
-            follows = self._producer == Producer(producer.id, producer.epoch + 1)
-            self._last_committed = follows and state in _COMMITTED
-
-    def _describe(self, link: Link, deadline: _Deadline) -> tuple[Producer, str] | None:
-        """The last producer of the identity and the state of its transaction; None if it never had one."""
-        request = DescribeTransactionRequest(self._identity)
+        """Become the successor, and learn what has become of the last transaction before that."""
+        seen: list[LastTransaction] = []
         while True:
             try:
-                answer = self._ask_coordinator(link, deadline, request, _INIT_SECONDS)
-            except Unanswered as error:
-                self._coordinator = None
-                deadline.pause(str(error))
-                continue
-            ((code, _, state, _, _, number, epoch, *_),) = answer.transaction_states
-            if code == _UNKNOWN_IDENTITY:
-                return None
-            if code == KafkaError.NO_ERROR:
-                return Producer(number, epoch), state
-            self._again(deadline, code)
-
-    def _initialise(self, link: Link, deadline: _Deadline) -> None:
-        while True:
-            try:
-                return self._take_epoch(link, deadline)
+                if (last := self._describe(link, deadline)) is not None:
+                    seen.append(last)
+                if self._has_new_epoch(link, deadline):
+                    break
             except Unanswered as error:
                 # If it was done after all, the epoch that is asked for now is the newer one.
                 self._coordinator = None
                 deadline.pause(str(error))
+        assert self._producer is not None
+        self._last_committed = was_committed(seen, self._producer)
 
-    def _take_epoch(self, link: Link, deadline: _Deadline) -> None:
-        request = NewEpochRequest(self._identity, int(self._lasts * 1000), self._producer)
+    def _await_leaders(self, link: Link, places: Collection[TopicPartition], deadline: _Deadline) -> bool:
+        request = MetadataRequest(sorted({topic for topic, _ in places}), allow_auto_topic_creation=False)
+        while True:
+            answer = link.ask_any(self._links.brokers, request)
+            leaders = {
+                TopicPartition(topic, number): leader
+                for _, topic, _, partitions in answer.topics
+                for _, number, leader, *_ in partitions
+            }
+            if all(leaders.get(place, -1) >= 0 for place in places):
+                return True
+            if not deadline.left:
+                return False
+            time.sleep(min(_LONGEST_PAUSE, deadline.left))
+
+    def _describe(self, link: Link, deadline: _Deadline) -> LastTransaction | None:
+        """The last transaction of the identity; None if it never had a producer."""
+        request = DescribeTransactionRequest(self._identity)
         while True:
             answer = self._ask_coordinator(link, deadline, request, _INIT_SECONDS)
-            if answer.error_code == KafkaError.NO_ERROR:
-                self._producer = Producer(answer.producer_id, answer.producer_epoch)
-                self._sequences.clear()
-                return
+            ((code, _, state, _, _, number, epoch, *_),) = answer.transaction_states
+            if code == _UNKNOWN_IDENTITY:
+                return None
+            if code == KafkaError.NO_ERROR:
+                return LastTransaction(Producer(number, epoch), state)
+            self._again(deadline, code)
+
+    def _has_new_epoch(self, link: Link, deadline: _Deadline) -> bool:
+        """Ask for a new epoch once; False if it may be asked for again, after a pause."""
+        request = NewEpochRequest(self._identity, int(self._lasts * 1000), self._producer)
+        answer = self._ask_coordinator(link, deadline, request, _INIT_SECONDS)
+        if answer.error_code != KafkaError.NO_ERROR:
             self._again(deadline, answer.error_code)
+            return False
+        self._producer = Producer(answer.producer_id, answer.producer_epoch)
+        self._sequences.clear()
+        return True
+
+    def _renew(self, link: Link, deadline: _Deadline) -> None:
+        """Ask for a new epoch once the transaction that has ended is complete.
+
+        Not before: a coordinator compares the epoch that a producer names only where no transaction is open,
+        and would abort one of a newer owner.
+        """
+        while True:
+            last = self._describe(link, deadline)
+            if last is None or last.producer != self._producer:
+                raise Refused(
+                    f"transactional id {self._identity}", KafkaError.INVALID_PRODUCER_EPOCH, "Write"
+                )
+            if not last.is_complete:
+                deadline.pause(last.state)
+            elif self._has_new_epoch(link, deadline):
+                return
 
     def _end_for_good(self, link: Link, deadline: _Deadline, *, commit: bool) -> None:
         """On one connection: a coordinator that was restarted in between may have lost markers. Then this
         writer fails, and the next owner ends what they should have ended."""
         self._end_transaction(link, deadline, commit=commit)
-        self._take_epoch(link, deadline)
+        self._renew(link, deadline)
         self._added.clear()
 
     def _ask_coordinator(
@@ -260,10 +290,13 @@ class Writer:
         """Wait for another attempt. Raises Refused unless the answer promises that one may succeed."""
         final = code not in {*OTHER_COORDINATOR, *_NOT_YET, *also}
         if final or (self._added and code == KafkaError.NOT_COORDINATOR):
-            raise Refused(f"transactional id {self._identity}", code, "Write")
+            raise self._refused(code)
         if code in OTHER_COORDINATOR and not self._added:
             self._coordinator = None
         deadline.pause(KafkaError(code).name())
+
+    def _refused(self, code: int) -> Refused:
+        return Refused(f"transactional id {self._identity}", code, "Write")
 
     def _end_transaction(self, link: Link, deadline: _Deadline, *, commit: bool) -> None:
         assert self._producer is not None

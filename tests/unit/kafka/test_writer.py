@@ -96,6 +96,13 @@ class Brokers:
 
 FIND, INIT = (FindCoordinatorRequest, FOUND), (NewEpochRequest, initialised(4))
 NEW = (DescribeTransactionRequest, described(105, "Dead"))
+
+
+def described_as(state: str, epoch: int) -> tuple[type, Any]:
+    """The last transaction is in this state."""
+    return DescribeTransactionRequest, described(0, state, epoch)
+
+
 ADD, TOOK = (AddPartitionsToTxnRequest, added(0)), (ProduceRequest, took(0))
 RECORDS = [Outgoing(TOPIC, b"value", b"key", 0), Outgoing(TOPIC, b"another", None, 0)]
 
@@ -224,7 +231,14 @@ def test_partitions_that_are_added_later_go_to_the_same_coordinator() -> None:
 def test_a_transaction_that_is_still_being_decided_is_waited_for() -> None:
     busy = KafkaError.CONCURRENT_TRANSACTIONS
     brokers = Brokers(
-        FIND, NEW, (NewEpochRequest, code(busy)), INIT, (AddPartitionsToTxnRequest, added(busy)), ADD, TOOK
+        FIND,
+        NEW,
+        (NewEpochRequest, code(busy)),
+        NEW,
+        INIT,
+        (AddPartitionsToTxnRequest, added(busy)),
+        ADD,
+        TOOK,
     )
     writer(brokers).write(RECORDS)
     assert brokers.done
@@ -232,8 +246,8 @@ def test_a_transaction_that_is_still_being_decided_is_waited_for() -> None:
 
 def test_an_initialisation_without_an_answer_is_asked_again_and_the_newer_epoch_counts() -> None:
     brokers = Brokers(
-        FIND, NEW, (NewEpochRequest, SILENCE), FIND, (NewEpochRequest, initialised(5)), ADD, TOOK
-    )
+        FIND, NEW, (NewEpochRequest, SILENCE), FIND, NEW, (NewEpochRequest, initialised(5)), ADD, TOOK,
+    )  # fmt: skip
     writer(brokers).write(RECORDS)
     (request,) = brokers.questions(AddPartitionsToTxnRequest)
     assert (request._producer_id, request._producer_epoch) == (7, 5)
@@ -329,8 +343,9 @@ def test_a_batch_holds_the_records_as_they_were_given() -> None:
 def test_after_an_abort_it_writes_in_a_new_epoch_that_it_asks_for_by_the_last_one() -> None:
     brokers = Brokers(
         FIND, NEW, INIT, ADD, TOOK, (EndTxnRequest, code(0)),
-        (NewEpochRequest, code(KafkaError.CONCURRENT_TRANSACTIONS)), (NewEpochRequest, initialised(5)),
-        ADD, TOOK,
+        described_as("PrepareAbort", 4), described_as("CompleteAbort", 4),
+        (NewEpochRequest, code(KafkaError.CONCURRENT_TRANSACTIONS)), described_as("CompleteAbort", 4),
+        (NewEpochRequest, initialised(5)), ADD, TOOK,
     )  # fmt: skip
     one = writer(brokers)
     one.write(RECORDS)
@@ -351,29 +366,16 @@ def test_a_transaction_without_records_leaves_nothing_to_abort() -> None:
     assert brokers.done
 
 
-@pytest.mark.parametrize(
-    ("state", "epoch", "commits"),
-    [
-        ("CompleteCommit", 3, True),
-        ("PrepareCommit", 3, True),
-        ("CompleteAbort", 3, False),
-        ("Ongoing", 2, False),
-        ("Empty", 3, False),
-        # Another transaction had begun since then, and was aborted.
-        ("CompleteCommit", 2, False),
-    ],
-)
-def test_what_a_predecessor_left_open_ends_as_its_coordinator_decided(
-    state: str, epoch: int, commits: bool
-) -> None:
+@pytest.mark.parametrize("decided", ["Commit", "Abort"])
+def test_what_a_predecessor_left_open_ends_as_its_coordinator_decided(decided: str) -> None:
     brokers = Brokers(
-        FIND, (DescribeTransactionRequest, described(0, state, epoch)), INIT,
-        ADD, (EndTxnRequest, code(0)), (NewEpochRequest, initialised(5)),
+        FIND, described_as(f"Complete{decided}", 3), INIT, ADD, (EndTxnRequest, code(0)),
+        described_as(f"Complete{decided}", 4), (NewEpochRequest, initialised(5)),
     )  # fmt: skip
     one = writer(brokers)
     one.settle([TopicPartition(TOPIC, 0)], 1)
     assert brokers.done
-    assert [request._transaction_result for request in brokers.questions(EndTxnRequest)] == [commits]
+    assert [one._transaction_result for one in brokers.questions(EndTxnRequest)] == [decided == "Commit"]
 
 
 def test_an_identity_that_never_had_a_producer_has_left_nothing_open() -> None:
@@ -384,15 +386,30 @@ def test_an_identity_that_never_had_a_producer_has_left_nothing_open() -> None:
 
 def test_a_predecessor_is_asked_about_again_while_its_coordinator_moves() -> None:
     moving = (DescribeTransactionRequest, described(KafkaError.NOT_COORDINATOR, ""))
-    brokers = Brokers(FIND, moving, FIND, (DescribeTransactionRequest, SILENCE), FIND, NEW, INIT)
+    silent = (DescribeTransactionRequest, SILENCE)
+    brokers = Brokers(FIND, moving, FIND, silent, FIND, NEW, INIT)
     writer(brokers)
     assert brokers.done
 
 
 @pytest.mark.parametrize("lost", [SILENCE, AWAY])
-def test_a_writer_fails_where_its_coordinator_goes_away_before_an_abort_is_complete(lost: Exception) -> None:
-    brokers = Brokers(FIND, NEW, INIT, ADD, TOOK, (EndTxnRequest, code(0)), (NewEpochRequest, lost))
+@pytest.mark.parametrize("at", ["describe", "epoch"])
+def test_a_writer_fails_where_its_coordinator_goes_away_before_an_abort_is_complete(
+    lost: Exception, at: str
+) -> None:
+    script = [described_as("CompleteAbort", 4), (NewEpochRequest, lost)]
+    if at == "describe":
+        script = [(DescribeTransactionRequest, lost)]
+    brokers = Brokers(FIND, NEW, INIT, ADD, TOOK, (EndTxnRequest, code(0)), *script)
     one = writer(brokers)
     one.write(RECORDS)
     assert error_of(lambda: one.abort(1)).code() in {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
+    assert brokers.done
+
+
+def test_a_writer_that_has_a_successor_asks_for_no_epoch_after_an_abort() -> None:
+    brokers = Brokers(FIND, NEW, INIT, ADD, TOOK, (EndTxnRequest, code(0)), described_as("Ongoing", 5))
+    one = writer(brokers)
+    one.write(RECORDS)
+    assert error_of(lambda: one.abort(1)).code() == KafkaError.INVALID_PRODUCER_EPOCH
     assert brokers.done
