@@ -128,8 +128,8 @@ class Writer:
     def settle(self, places: Iterable[TopicPartition], seconds: float) -> None:
         """End in these partitions what an earlier producer has left open, as its coordinator decided.
 
-        After ``initialise`` nothing should be open. But brokers of Apache Kafka 4 take a partition without a
-        leader for one that was deleted, and call the transaction complete without a marker there
+        After ``initialise`` nothing should be open. But brokers of Apache Kafka 4.3 take a partition that has
+        no leader for one that was deleted, and call the transaction complete without a marker there
         (KAFKA-20734). The marker of this producer's next transaction would then end that one too, in its
         partitions alone: a state that was committed, for instance, and the aborted entry of the ledger. An
         empty transaction writes the marker that is missing.
