@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count, takewhile
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -362,3 +366,44 @@ def leave_open(table: FencedTable, records: list[Outgoing]) -> None:
     writer._added.update(TopicPartition(one.topic, 0) for one in records)
     writer.write(records)
     writer._added.clear()
+
+
+#: Enough of them that some are just being committed when the broker dies.
+OWNERS = 20
+
+
+@pytest.mark.skipif(bool(missing_tools()), reason="; ".join(missing_tools()))
+def test_state_and_ledger_agree_after_a_broker_was_killed_among_many_commits(tmp_path: Path) -> None:
+    ledger, stopped = TopicPartition("ledger", 0), Event()
+    with local_broker(directory=tmp_path / "broker") as broker:
+        kafka = Kafka(broker.bootstrap)
+        create_topic(broker.bootstrap, "changelog", OWNERS, COMPACTED)
+        create_topic(broker.bootstrap, "ledger")
+
+        def charge_on_and_on(partition: int) -> None:
+            table, owner = table_of(kafka, partition), str(partition).encode()
+            with suppress(TransactionFailed):
+                table.take_over([ledger])
+                for number in takewhile(lambda _: not stopped.is_set(), count(1)):
+                    value = str(number).encode()
+                    state = Outgoing("changelog", value, b"state", partition)
+                    table.transact("charge", [state, Outgoing("ledger", value, owner, 0)])
+
+        with ThreadPoolExecutor(OWNERS) as threads:
+            charging = [threads.submit(charge_on_and_on, partition) for partition in range(OWNERS)]
+            while len(read(broker.bootstrap, "ledger")) < 20 * OWNERS:
+                assert not any(one.done() for one in charging)
+                time.sleep(0.1)
+            broker.kill()
+            broker.start()
+            # Of one that has not noticed.
+            stopped.set()
+        states = {
+            str(partition).encode(): table_of(kafka, partition).take_over([ledger]).get(b"state")
+            for partition in range(OWNERS)
+        }
+        assert {one.key(): one.value() for one in read(broker.bootstrap, "ledger")} == states
+
+
+def table_of(kafka: Kafka, partition: int) -> FencedTable:
+    return FencedTable(kafka, f"owner-{partition}", "changelog", partition)
