@@ -357,11 +357,7 @@ def leave_open(table: FencedTable, records: list[Outgoing]) -> None:
     writer = table._writer
     assert writer is not None
     for topic in {one.topic for one in records}:
-        # A marker is written a moment after the answer to who committed.
-        while end_offset(table._kafka.bootstrap, topic, "read_committed") < end_offset(
-            table._kafka.bootstrap, topic
-        ):
-            time.sleep(0.01)
+        settled(table._kafka.bootstrap, topic)
     writer.begin(10)
     writer._added.update(TopicPartition(one.topic, 0) for one in records)
     writer.write(records)

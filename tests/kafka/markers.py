@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError
 
 from eventveil.kafka.connection import Connection
 from eventveil.kafka.settings import aiokafka as settings
+from eventveil.kafka.transaction_requests import PLACES
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka
 
@@ -63,14 +64,7 @@ class _Struct(RequestStruct):
                 ("producer_id", Int64),
                 ("producer_epoch", Int16),
                 ("committed", Boolean),
-                (
-                    "topics",
-                    CompactArray(
-                        ("name", CompactString("utf-8")),
-                        ("partitions", CompactArray(Int32)),
-                        ("tags", TaggedFields),
-                    ),
-                ),
+                ("topics", PLACES),
                 ("coordinator_epoch", Int32),
                 ("tags", TaggedFields),
             ),

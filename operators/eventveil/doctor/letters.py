@@ -104,17 +104,20 @@ def groups(
         remedy = remedy_of(letter.reason, letter.detail, streams.get(letter.stream))
         found.setdefault((letter.stream, letter.reason, setting, remedy), []).append(letter)
     made = []
-    for (name, reason, setting, _), some in found.items():
+    for (name, reason, setting, general), some in found.items():
         newest = sorted(some, key=lambda one: (one.appended, one.offset))[-samples:] if samples else []
         place, remedy = topology.path, "the file has no stream of this name: it is from before a change"
         if name in streams:
             place = edits.place(topology.path, ("streams", name, *setting.split(".")))
-            remedy = _remedy(streams[name], reason, some, partitions)
+            remedy = _remedy(streams[name], reason, some, partitions) or general
         made.append(LetterGroup(name, reason, setting, place, remedy, len(some), newest[::-1]))
     return sorted(made, key=lambda group: (-group.number, group.stream, group.reason, group.remedy))
 
 
-def _remedy(stream: Stream, reason: str, letters: Sequence[Letter], partitions: Mapping[str, int]) -> str:
+def _remedy(
+    stream: Stream, reason: str, letters: Sequence[Letter], partitions: Mapping[str, int]
+) -> str | None:
+    """What the letters of a group say together, beyond what their details say."""
     number = partitions.get(stream.source.topic_of_events, 0)
     if reason == Reason.WRONG_PARTITION and number:
         # Keys may be where a partitioner puts them and not be the users.
@@ -122,8 +125,7 @@ def _remedy(stream: Stream, reason: str, letters: Sequence[Letter], partitions: 
         found = ((find(one.value, Envelope(one.key)), one.partition) for one in letters)
         if users := [(user, partition) for user, partition in found if user]:
             return explained(written(users, number), stream.source.partitioner)
-    general = remedy_of(reason, letters[-1].detail, stream)
     if reason not in REASONS:
-        return general
+        return None
     # No registry is asked here.
-    return framing_of(one.value for one in letters).remedy(stream.source.format, False) or general
+    return framing_of(one.value for one in letters).remedy(stream.source.format, False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock
@@ -176,24 +176,26 @@ class Links:
         """
         found, told = self._leaders.get(topic, ({}, 0.0))
         if not found or told < time.monotonic() - _LAYOUT_SECONDS:
-            found = self._ask_for(link, topic)
+            found = self.renewed(link, [topic])[topic]
         return found
 
     def address(self, broker: int) -> Address | None:
         """Where a broker is, None if none is known by that id."""
         return self._brokers.get(broker)
 
-    def _ask_for(self, link: Link, topic: str) -> dict[int, int]:
-        # Without leave to create it: a sink that was deleted must be missed, not made anew.
-        request = MetadataRequest([topic], allow_auto_topic_creation=False)
+    def renewed(self, link: Link, topics: Collection[str]) -> dict[str, dict[int, int]]:
+        """The same of several topics, as a broker has it now. Raises as ``leaders`` does."""
+        # Without leave to create them: a sink that was deleted must be missed, not made anew.
+        request = MetadataRequest([*topics], allow_auto_topic_creation=False)
         answer = link.ask_any(self.brokers, request)
         if answer.brokers:
             self._brokers = {number: (host, port) for number, host, port, *_ in answer.brokers}
-        ((code, _, _, partitions),) = answer.topics
-        if code not in _NO_LEADERS:
-            raise Refused(f"topic {topic}", code, "Describe")
-        found = {number: leader for _, number, leader, *_ in partitions}
-        self._leaders[topic] = found, time.monotonic()
+        found = {}
+        for code, topic, _, partitions in answer.topics:
+            if code not in _NO_LEADERS:
+                raise Refused(f"topic {topic}", code, "Describe")
+            found[topic] = {number: leader for _, number, leader, *_ in partitions}
+            self._leaders[topic] = found[topic], time.monotonic()
         return found
 
     def forget(self, topic: str) -> None:

@@ -24,6 +24,10 @@ from eventveil.kafka.outgoing import Producer
 _INIT, _INIT_VERSION = 22, 3
 _DESCRIBE, _DESCRIBE_VERSION = 65, 0
 _NOBODY = Producer(-1, -1)
+#: Partitions by topic, in versions with tags.
+PLACES = CompactArray(
+    ("topic", CompactString("utf-8")), ("partitions", CompactArray(Int32)), ("tags", TaggedFields)
+)
 
 
 class _NewEpoch(Response):  # type: ignore[misc]
@@ -78,14 +82,7 @@ class _Described(Response):  # type: ignore[misc]
                 ("transaction_start_time_ms", Int64),
                 ("producer_id", Int64),
                 ("producer_epoch", Int16),
-                (
-                    "topics",
-                    CompactArray(
-                        ("topic", CompactString("utf-8")),
-                        ("partitions", CompactArray(Int32)),
-                        ("tags", TaggedFields),
-                    ),
-                ),
+                ("topics", PLACES),
                 ("tags", TaggedFields),
             ),
         ),

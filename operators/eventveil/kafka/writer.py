@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from aiokafka.protocol.coordination import FindCoordinatorRequest
-from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest
 from confluent_kafka import KafkaError, KafkaException
@@ -121,9 +120,9 @@ class Writer:
         """Fence every earlier producer of the identity, and wait until its transaction is decided."""
         self._run(lambda link: self._succeed(link, _Deadline(seconds)))
 
-    def await_leaders(self, places: Collection[TopicPartition], seconds: float) -> bool:
-        """Wait until each of these partitions has a leader, or so long; whether each has."""
-        return self._run(lambda link: self._await_leaders(link, places, _Deadline(seconds)))
+    def await_leaders(self, places: Collection[TopicPartition], seconds: float) -> None:
+        """Wait until each of these partitions has a leader, or so long."""
+        self._run(lambda link: self._await_leaders(link, places, _Deadline(seconds)))
 
     def settle(self, places: Iterable[TopicPartition], seconds: float) -> None:
         """End in these partitions what an earlier producer has left open, as its coordinator decided.
@@ -192,19 +191,12 @@ class Writer:
         assert self._producer is not None
         self._last_committed = was_committed(seen, self._producer)
 
-    def _await_leaders(self, link: Link, places: Collection[TopicPartition], deadline: _Deadline) -> bool:
-        request = MetadataRequest(sorted({topic for topic, _ in places}), allow_auto_topic_creation=False)
-        while True:
-            answer = link.ask_any(self._links.brokers, request)
-            leaders = {
-                TopicPartition(topic, number): leader
-                for _, topic, _, partitions in answer.topics
-                for _, number, leader, *_ in partitions
-            }
-            if all(leaders.get(place, -1) >= 0 for place in places):
-                return True
-            if not deadline.left:
-                return False
+    def _await_leaders(self, link: Link, places: Collection[TopicPartition], deadline: _Deadline) -> None:
+        topics = sorted({topic for topic, _ in places})
+        while deadline.left:
+            leaders = self._links.renewed(link, topics)
+            if all(leaders[topic].get(number, -1) >= 0 for topic, number in places):
+                return
             time.sleep(min(_LONGEST_PAUSE, deadline.left))
 
     def _describe(self, link: Link, deadline: _Deadline) -> LastTransaction | None:
@@ -239,9 +231,7 @@ class Writer:
         while True:
             last = self._describe(link, deadline)
             if last is None or last.producer != self._producer:
-                raise Refused(
-                    f"transactional id {self._identity}", KafkaError.INVALID_PRODUCER_EPOCH, "Write"
-                )
+                raise self._refused(KafkaError.INVALID_PRODUCER_EPOCH)
             if not last.is_complete:
                 deadline.pause(last.state)
             elif self._has_new_epoch(link, deadline):
