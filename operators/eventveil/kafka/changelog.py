@@ -57,7 +57,9 @@ class TransactionFailed(EventveilError):
                 f"the transaction took {lasted:.0f} s, and the broker aborts one after "
                 f"{_TRANSACTION_SECONDS:.0f} s"
             )
-        super().__init__(f"{owner}: {what}: {error.name()}: {error.str()}")
+        #: In words, without the owner.
+        self.what = f"{what}: {error.name()}: {error.str()}"
+        super().__init__(f"{owner}: {self.what}")
 
 
 class OwnerClosed(EventveilError):

@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
-#: How often the same message is written at most, in seconds.
-SECONDS = 30.0
+#: How often the same message is written at most, in seconds: at first, and when it has come all the time.
+SECONDS, LONGEST_SECONDS = 30.0, 900.0
 #: Messages that are told apart at most; then all begin anew.
 MOST = 1000
 _OWN = "eventveil"
@@ -17,15 +17,15 @@ _OWN = "eventveil"
 class Repeats(logging.Filter):
     """Lets the same message of a library through once in ``SECONDS``, with how many were left out before.
 
-    The same is what has one logger, one level and one template, whatever the arguments. Our own messages all
-    pass.
+    While it keeps coming, each pause is twice the one before, up to ``LONGEST_SECONDS``. The same is what has
+    one logger, one level and one template, whatever the arguments. Our own messages all pass.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock, self._lock = clock, threading.Lock()
-        #: When a message may be written again, and how many were left out since it was.
-        self._known: dict[tuple[str, int, str], tuple[float, int]] = {}
+        #: When a message may be written again, how long that pause is, and how many were left out in it.
+        self._known: dict[tuple[str, int, str], tuple[float, float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is written."""
@@ -34,13 +34,14 @@ class Repeats(logging.Filter):
         key = record.name, record.levelno, str(record.msg)
         with self._lock:
             now = self._clock()
-            again, left_out = self._known.get(key, (now, 0))
+            again, pause, left_out = self._known.get(key, (now, SECONDS, 0))
             if now < again:
-                self._known[key] = again, left_out + 1
+                self._known[key] = again, pause, left_out + 1
                 return False
             if len(self._known) >= MOST:
                 self._known.clear()
-            self._known[key] = now + SECONDS, 0
+            pause = min(2 * pause, LONGEST_SECONDS) if left_out else SECONDS
+            self._known[key] = now + pause, pause, 0
         if left_out:
             record.msg = f"{record.getMessage()} [{left_out} messages like this one were left out]"
             record.args = None

@@ -12,12 +12,14 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import faust
 
 from eventveil.audit.witness_file import WitnessFile
 from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.diagnosis import obstacle
 from eventveil.kafka.settings import faust_credentials
 from eventveil.kinds.registry import roles
 from eventveil.model.records import Chunk, TopicPartition
@@ -37,6 +39,7 @@ from eventveil.worker.observe.observation import ROLES, UNDO, Hold, Observation,
 from eventveil.worker.observe.progress import listed
 from eventveil.worker.owners import Owners
 from eventveil.worker.threads import Threads
+from eventveil.worker.told import Told
 from eventveil.worker.witnessed import Witnessed
 
 log = logging.getLogger(__name__)
@@ -124,6 +127,7 @@ class Worker:
             doubt_seconds=doubt_seconds,
             doubted=self._cluster.renew,
             observation=self.observation,
+            told=Told(partial(obstacle, topology.kafka)),
             wake=self._wake,
         )
         self._contended = ContendedName(member, self.observation.fenced.total)

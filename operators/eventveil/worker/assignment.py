@@ -31,6 +31,7 @@ from eventveil.process.patience import Doubts
 from eventveil.worker.observe.observation import Observation
 from eventveil.worker.runner import Runner
 from eventveil.worker.threads import Blocking
+from eventveil.worker.told import Told
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +45,6 @@ _REST_LOOK_MS = 100
 _TICKS_OF_REST = 20
 #: For so long nothing is due as long as some partitions have still to be taken over.
 _UNKNOWN_MS = 300
-#: For so long the same doubt about other partitions of a topic is told in short.
-_TOLD_SECONDS = 10.0
 #: The failures of an owner that lived longer than this are forgotten.
 _HEALTHY_SECONDS = 120.0
 
@@ -72,8 +71,9 @@ class Assignment:
     ``taking_over`` runs a take-over in a thread, and ``failed`` is told of an error after which the worker
     must stop. ``patience`` is how long, in seconds, a fenced owner waits for the rebalance that explains it,
     ``doubt_seconds`` how long the same doubt may stand; ``doubted`` is told before it is looked at again.
-    ``observation`` notes what becomes of owners. ``wake`` is told of a partition that may be wanted again,
-    and (None) that another is owned, whose times are to be kept, or that a release ends the rest of others.
+    ``observation`` notes what becomes of owners, and ``told`` logs it. ``wake`` is told of a partition that
+    may be wanted again, and (None) that another is owned, whose times are to be kept, or that a release ends
+    the rest of others.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class Assignment:
         doubt_seconds: float,
         doubted: Callable[[], None],
         observation: Observation,
+        told: Told,
         wake: Callable[[TopicPartition | None], None],
     ) -> None:
         self._make = make
@@ -93,13 +94,11 @@ class Assignment:
         self._taking_over = taking_over
         self._failed = failed
         self._patience, self._doubt_seconds, self._doubted = patience, doubt_seconds, doubted
-        self._observation, self._wake = observation, wake
+        self._observation, self._told, self._wake = observation, told, wake
         self._supervisors: dict[TopicPartition, asyncio.Task[None]] = {}
         self._ready: dict[TopicPartition, Runner] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticks = 0
-        #: Until when, by the monotonic clock, a doubt about a topic is not told in full again.
-        self._told: dict[tuple[str, str], float] = {}
         #: Whose owner may have something to do before it is due, and the others.
         self._lively: set[TopicPartition] = set()
         self._at_rest: dict[TopicPartition, _Rest] = {}
@@ -275,7 +274,7 @@ class Assignment:
                 if refusal is not None or _is_denied(error):
                     self._failed(refusal or error)
                     return
-                self._tell(tp, error)
+                self._told.stopped(tp, error)
                 if time.monotonic() - began > _HEALTHY_SECONDS:
                     pause, fenced = _FIRST_PAUSE, 0
                 by_another = isinstance(error, TransactionFailed) and error.fenced
@@ -295,15 +294,6 @@ class Assignment:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _tell(self, tp: TopicPartition, error: Exception) -> None:
-        """Log why a partition is taken over again; the same doubt about a topic once."""
-        what, now = error.what if isinstance(error, Unsettled) else "", time.monotonic()
-        if what and now < self._told.get((tp.topic, what), 0.0):
-            log.info("stopped processing %s for the same reason; retrying", tp)
-            return
-        self._told[tp.topic, what] = now + _TOLD_SECONDS
-        log.warning("stopped processing %s; retrying: %s", tp, error)
-
     async def _live(self, tp: TopicPartition, doubts: Doubts) -> None:
         """Make an owner; from its take-over to its end. Raises what ended it."""
         doubts.begin()
@@ -318,6 +308,7 @@ class Assignment:
             self._tick(tp, owner)
             self._wake(None)
             self._observation.taken_over(tp)
+            self._told.taken_over()
             # No offset of a raw topic in the log: differences between two are exact counts.
             log.info("%s owns %s", owner.table.owner, tp)
             doubts.taken_over()

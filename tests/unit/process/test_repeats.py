@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from eventveil.cli.run import configure_logging
-from eventveil.process.repeats import MOST, SECONDS, Repeats
+from eventveil.process.repeats import LONGEST_SECONDS, MOST, SECONDS, Repeats
 
 LIBRARY, OWN = logging.getLogger("a_library.conn"), logging.getLogger("eventveil.worker.app")
 
@@ -50,6 +50,22 @@ def test_one_message_in_thirty_seconds_is_written_and_says_how_many_were_not(wri
         "Unable connect to node with id 0: refused",
         "Unable connect to node with id 0: refused [29 messages like this one were left out]",
     ]
+
+
+def test_a_message_that_keeps_coming_is_written_less_and_less_often(written: Written) -> None:
+    for second in range(0, 4 * int(LONGEST_SECONDS), 10):
+        written.now = 100.0 + second
+        LIBRARY.error("at %s", second)
+    times = [int(line.split()[1]) for line in written.lines]
+    assert times == [0, 30, 90, 210, 450, 930, 1830, 2730]
+
+
+def test_a_message_that_had_ceased_is_written_as_at_first(written: Written) -> None:
+    for second in (0, 10, 30, 100, 110, 130):
+        written.now = 100.0 + second
+        LIBRARY.error("at %s", second)
+    shown = [line.split(" [")[0] for line in written.lines]
+    assert shown == ["at 0", "at 30", "at 100", "at 130"]
 
 
 def test_other_templates_and_levels_are_other_messages(written: Written) -> None:

@@ -23,6 +23,7 @@ from eventveil.worker.assignment import Assignment
 from eventveil.worker.observe.observation import Observation
 from eventveil.worker.runner import Runner
 from eventveil.worker.threads import Threads
+from eventveil.worker.told import Told
 from tests.unit.support import topology
 
 PLACE = TopicPartition("raw", 0)
@@ -115,6 +116,17 @@ class Scripted(Runner):
         self.settled += 1
 
 
+class Recorded(Told):
+    """What would be logged of owners that ended."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: None)
+        self.ends: list[tuple[TopicPartition, Exception]] = []
+
+    def stopped(self, tp: TopicPartition, error: Exception) -> None:
+        self.ends.append((tp, error))
+
+
 class Surroundings:
     """An assignment of one partition, and what it did."""
 
@@ -133,6 +145,7 @@ class Surroundings:
         self.renewed: list[int] = []
         self.woken: list[TopicPartition | None] = []
         self.observation = Observation(topology())
+        self.told = Recorded()
         self._assigned = assigned or []
         self.assignment = Assignment(
             self._make,
@@ -143,6 +156,7 @@ class Surroundings:
             doubt_seconds=doubt_seconds,
             doubted=lambda: self.renewed.append(len(self.made)),
             observation=self.observation,
+            told=self.told,
             wake=self.woken.append,
         )
 
@@ -510,7 +524,7 @@ def test_a_refusal_and_an_unforeseen_error_stop_the_worker_at_once(error: Except
 
 
 def test_a_doubt_is_logged_and_looked_at_again_and_the_worker_is_not_ready_meanwhile(
-    pauses: list[float], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
         one = Surroundings([DOUBT, DOUBT, DOUBT, DOUBT, 7])
@@ -530,24 +544,9 @@ def test_a_doubt_is_logged_and_looked_at_again_and_the_worker_is_not_ready_meanw
         assert one.renewed == [1, 2, 3, 4]
         assert not one.failures
         assert pauses == [0.5, 1.0, 2.0, 4.0]
+        assert one.told.ends == [(PLACE, DOUBT)] * 4
 
     run(scenario)
-    assert f"stopped processing raw, partition 0; retrying: {DOUBT}" in caplog.text
-
-
-def test_a_doubt_about_a_topic_is_told_in_full_for_one_of_its_partitions(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level("INFO")
-
-    async def scenario() -> None:
-        one = Surroundings([DOUBT, DOUBT, 7, 7])
-        one.assignment.assign({PLACE, PLACE._replace(partition=1)})
-        await one.until(lambda: len(one.made) == 4)
-
-    run(scenario)
-    assert caplog.text.count(f"retrying: {DOUBT}") == 1
-    assert caplog.text.count("for the same reason; retrying") == 1
 
 
 def test_a_doubt_that_stays_as_long_as_the_worker_is_patient_is_refused() -> None:

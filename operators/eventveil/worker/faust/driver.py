@@ -163,6 +163,8 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
     _stirred = 0.0
     _quiet_until = 0.0
     _own_timed: Collection[str] = ()
+    #: Whether the last attempt to commit offsets to the group failed.
+    _uncommitted = False
     #: Ends the wait of the fetch that is being waited for.
     _waiter: asyncio.Future[None] | None = None
 
@@ -381,7 +383,11 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         try:
             await asyncio.wait_for(self.call_thread(self._commit_progress, offsets), timeout=1.0)
         except (KafkaError, ValueError, TimeoutError) as error:
-            self.log.info("offsets not committed to the consumer group: %r", error)
+            if not self._uncommitted:
+                self.log.info("offsets not committed to the consumer group, trying again: %r", error)
+            self._uncommitted = True
+        else:
+            self._uncommitted = False
 
     async def _commit_progress(self, offsets: Mapping[TopicPartition, int]) -> None:
         consumer = self._ensure_consumer()

@@ -1,0 +1,115 @@
+"""What the log says of owners that ended: partitions with the same reason together, and of an outage once.
+
+An outage is a time in which no broker lets this worker in. Every owner then ends with an error of its own
+client, which does not tell that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection
+from math import inf
+
+from confluent_kafka import KafkaException
+
+from eventveil.kafka.changelog import TransactionFailed
+from eventveil.kafka.words import words_of
+from eventveil.model.errors import EventveilError, Unsettled
+from eventveil.model.records import TopicPartition
+
+log = logging.getLogger(__name__)
+
+#: For so long one waits for other partitions with the same reason.
+_GATHER_SECONDS = 0.2
+#: For so long the same reason is told in short, and an outage not again.
+_SHORT_SECONDS, _OUTAGE_SECONDS = 10.0, 60.0
+
+
+class Told:
+    """Logs why partitions are taken over again.
+
+    ``obstacle`` says what keeps this process from all brokers, or None; it may block for seconds.
+    """
+
+    def __init__(self, obstacle: Callable[[], EventveilError | None]) -> None:
+        self._obstacle = obstacle
+        #: The partitions by topic and reason, each with what is said of the reason in full.
+        self._gathered: dict[tuple[str, str], tuple[str, set[int]]] = {}
+        self._telling: asyncio.Task[None] | None = None
+        #: Whether a failure of the cluster is among those gathered.
+        self._of_cluster = False
+        #: When a reason was last told in full, by the monotonic clock.
+        self._known: dict[tuple[str, str], float] = {}
+        #: Since when no broker has let this worker in, and when that was last told.
+        self._away: float | None = None
+        self._away_told = 0.0
+
+    def stopped(self, tp: TopicPartition, error: Exception) -> None:
+        """A partition's owner ended with ``error``, and it is taken over again. Returns at once."""
+        _, partitions = self._gathered.setdefault((tp.topic, _reason(error)), (_in_full(error), set()))
+        partitions.add(tp.partition)
+        self._of_cluster |= isinstance(error, (KafkaException, TransactionFailed))
+        if self._telling is None:
+            self._telling = asyncio.create_task(self._tell())
+
+    def taken_over(self) -> None:
+        """A partition was taken over, so brokers answer."""
+        if self._away is not None:
+            log.info(
+                "brokers answer again after %.0f s; what became due meanwhile is released now; events that "
+                "producers kept back do not count if they are appended after their deadline "
+                "(eventveil_events_total, outcome late)",
+                time.monotonic() - self._away,
+            )
+            self._away = None
+
+    async def _tell(self) -> None:
+        await asyncio.sleep(_GATHER_SECONDS)
+        asked, self._of_cluster = self._of_cluster, False
+        obstacle = await asyncio.to_thread(self._obstacle) if asked else None
+        gathered, self._gathered, self._telling = self._gathered, {}, None
+        if obstacle is not None:
+            self._tell_outage(obstacle)
+            return
+        for (topic, reason), (text, partitions) in gathered.items():
+            self._tell_reason(topic, reason, text, partitions)
+
+    def _tell_outage(self, obstacle: EventveilError) -> None:
+        now = time.monotonic()
+        if self._away is None or now >= self._away_told + _OUTAGE_SECONDS:
+            self._away_told = now
+            log.warning("no broker answers, so nothing is counted or released; retrying: %s", obstacle)
+        if self._away is None:
+            self._away = now
+
+    def _tell_reason(self, topic: str, reason: str, text: str, partitions: set[int]) -> None:
+        where, now = f"{topic}, {_listed(partitions)}", time.monotonic()
+        if now < self._known.get((topic, reason), -inf) + _SHORT_SECONDS:
+            log.info("stopped processing %s for the same reason; retrying", where)
+            return
+        self._known = {key: at for key, at in self._known.items() if now < at + _SHORT_SECONDS}
+        self._known[topic, reason] = now
+        log.warning("stopped processing %s; retrying: %s", where, text)
+
+
+def _reason(error: Exception) -> str:
+    """What the errors of several partitions have in common."""
+    return error.what if isinstance(error, (TransactionFailed, Unsettled)) else words_of(error)
+
+
+def _in_full(error: Exception) -> str:
+    return str(error) if isinstance(error, Unsettled) else _reason(error)
+
+
+def _listed(partitions: Collection[int]) -> str:
+    """Such as "partitions 0-3, 7"."""
+    runs: list[list[int]] = []
+    for one in sorted(partitions):
+        if runs and one == runs[-1][-1] + 1:
+            runs[-1][1:] = [one]
+        else:
+            runs.append([one])
+    text = ", ".join("-".join(map(str, run)) for run in runs)
+    return f"partition {text}" if len(partitions) == 1 else f"partitions {text}"

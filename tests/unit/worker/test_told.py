@@ -1,0 +1,96 @@
+"""What the log says of owners that ended, and of a time in which no broker answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from eventveil.kafka.changelog import TransactionFailed
+from eventveil.model.errors import EventveilError, Unsettled
+from eventveil.model.records import TopicPartition
+from eventveil.worker import told
+from eventveil.worker.told import Told
+
+NO_LEADER = KafkaException(KafkaError(KafkaError._NOENT, "Failed to query partition leaders"))
+LATER = KafkaException(KafkaError(KafkaError._TIMED_OUT, "Failed while waiting for controller"))
+NOTHING_LISTENS = EventveilError("localhost:9092: nothing listens there. Check kafka.bootstrap")
+DOUBT = Unsettled("topic raw", "it does not exist")
+
+
+@pytest.fixture(autouse=True)
+def logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """With a shorter time for others with the same reason."""
+    monkeypatch.setattr(told, "_GATHER_SECONDS", 0.01)
+    caplog.set_level("INFO")
+    return caplog
+
+
+def failures(one: Told, *rounds: list[tuple[int, Exception]]) -> None:
+    """In each round partitions of a topic end, each with its error, and that is logged."""
+
+    async def play() -> None:
+        for ends in rounds:
+            for partition, error in ends:
+                one.stopped(TopicPartition("raw", partition), error)
+            while one._telling is not None:
+                await asyncio.sleep(0.005)
+
+    asyncio.run(play())
+
+
+def test_partitions_with_the_same_reason_are_one_line(logged: pytest.LogCaptureFixture) -> None:
+    failures(Told(lambda: None), [(partition, NO_LEADER) for partition in (3, 0, 1, 2, 9, 6, 7)])
+    assert logged.messages == [
+        "stopped processing raw, partitions 0-3, 6-7, 9; retrying: Failed to query partition leaders (_NOENT)"
+    ]
+
+
+def test_other_reasons_are_lines_of_their_own(logged: pytest.LogCaptureFixture) -> None:
+    failed = TransactionFailed("app-aggregate-1", KafkaError(KafkaError._TIMED_OUT, "timed out"))
+    failures(Told(lambda: None), [(0, NO_LEADER), (1, failed), (2, DOUBT), (3, NO_LEADER)])
+    assert logged.messages == [
+        "stopped processing raw, partitions 0, 3; retrying: Failed to query partition leaders (_NOENT)",
+        "stopped processing raw, partition 1; retrying: transaction failed: _TIMED_OUT: timed out",
+        f"stopped processing raw, partition 2; retrying: {DOUBT}",
+    ]
+
+
+def test_a_reason_is_told_in_full_once_in_a_while(
+    logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Told(lambda: None)
+    failures(one, [(0, DOUBT)], [(0, DOUBT), (1, DOUBT)])
+    monkeypatch.setattr(told, "_SHORT_SECONDS", 0.0)
+    failures(one, [(0, DOUBT)])
+    assert logged.messages == [
+        f"stopped processing raw, partition 0; retrying: {DOUBT}",
+        "stopped processing raw, partitions 0-1 for the same reason; retrying",
+        f"stopped processing raw, partition 0; retrying: {DOUBT}",
+    ]
+
+
+def test_an_outage_is_told_once_with_what_is_the_matter_and_its_end(
+    logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Told(lambda: NOTHING_LISTENS)
+    everyone = [(partition, LATER) for partition in range(12)]
+    failures(one, [(partition, NO_LEADER) for partition in range(12)], everyone, everyone)
+    away = f"no broker answers, so nothing is counted or released; retrying: {NOTHING_LISTENS}"
+    assert logged.messages == [away]
+    monkeypatch.setattr(told, "_OUTAGE_SECONDS", 0.0)
+    failures(one, everyone)
+    assert logged.messages == [away, away]
+    one.taken_over()
+    one.taken_over()
+    (again,) = logged.messages[2:]
+    assert again.startswith("brokers answer again after 0 s; what became due meanwhile is released now")
+
+
+def test_a_doubt_asks_no_broker(logged: pytest.LogCaptureFixture) -> None:
+    """It is what a broker said."""
+    asked: list[None] = []
+    failures(Told(lambda: asked.append(None)), [(0, DOUBT)])
+    assert not asked
+    assert len(logged.messages) == 1
