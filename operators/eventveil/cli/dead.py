@@ -14,7 +14,7 @@ from eventveil.cli.words import exit_on_error
 from eventveil.decoding.details import shown_detail
 from eventveil.doctor.letters import Letter, LetterGroup, groups
 from eventveil.doctor.sampling import newest
-from eventveil.doctor.wording import shown_value
+from eventveil.doctor.wording import plain, shown_value
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.rights import is_denied
 from eventveil.model.records import TopicPartition
@@ -99,6 +99,8 @@ def lines(group: LetterGroup) -> Iterator[str]:
     """A reason for people."""
     yield f"{group.stream}: {group.number} {group.reason}"
     yield f"  {group.place}: {group.setting}: {group.remedy}"
+    for name, number in group.similar:
+        yield f"  Did you mean {plain(name)}? It is in {number} of these"
     for one in group.samples:
         place = TopicPartition(one.topic, one.partition).at(one.offset)
         yield f"  {place}: {shown_value(shown_detail(one.reason, one.detail).encode())}"

@@ -10,13 +10,13 @@ from typing import Any
 from eventveil.advise.writing import scalar
 from eventveil.counting.written import WORDS, Written, explained
 from eventveil.decoding.rules import Reason
-from eventveil.doctor.diagnosis import CountsDiagnosis, remedy_of
+from eventveil.doctor.diagnosis import CountsDiagnosis, is_absent, remedy_of
 from eventveil.doctor.filters import blocking
 from eventveil.doctor.judging import Example, Verdicts
 from eventveil.doctor.keys import Keys
 from eventveil.doctor.pointers import event_ids
 from eventveil.doctor.proposal import UNWATCHED, doubtful_user
-from eventveil.doctor.stream_report import StreamReport, is_absent
+from eventveil.doctor.stream_report import StreamReport
 from eventveil.doctor.wording import numbered, plain, printable, share, shown_value
 from eventveil.model import fields
 from eventveil.model.topology import Stream

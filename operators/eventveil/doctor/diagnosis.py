@@ -17,6 +17,7 @@ from eventveil.doctor.keys import Keys, keys_of
 from eventveil.doctor.people import comes_again
 from eventveil.doctor.pointers import AbsentField, FoundField, absent, event_ids, fields_of
 from eventveil.doctor.sample import SampledRecord, SourceSample
+from eventveil.doctor.times import about_time
 from eventveil.model.fields import listed
 from eventveil.model.topology import AnyStream, ReadingStream, Stream
 
@@ -257,7 +258,7 @@ def _stage(reason: str, detail: str) -> int:
     return _STAGES.get(Reason(reason), _FURTHEST - 1)
 
 
-def remedy_of(reason: str, detail: str, stream: Stream | None = None) -> str:
+def remedy_of(reason: str, detail: str, stream: AnyStream | None = None) -> str:
     """What to do about records that are refused for a reason with that detail, by ``stream`` if it counts."""
     if reason == Reason.WRONG_TYPE and "time at" in detail and detail.endswith(DECIMALS):
         return "give time_unit: s if these are epoch seconds; only seconds may have decimals"
@@ -265,8 +266,8 @@ def remedy_of(reason: str, detail: str, stream: Stream | None = None) -> str:
         return "point to the number that is the value, or correct the producer"
     if is_no_value(reason, detail):
         return next(remedy for end, remedy in NO_VALUE.items() if detail.endswith(end))
-    if reason in (Reason.BEFORE_ORIGIN, Reason.TOO_FAR_AHEAD) and (unit := _wrong_unit(detail, stream)):
-        return f"that is {unit}, so the number is hardly in the unit that time_unit says: correct time_unit"
+    if isinstance(stream, Stream) and (found := about_time(reason, detail, stream)) is not None:
+        return found.text
     text = remedy(Reason(reason), stream).text
     if reason == Reason.WRONG_TYPE and detail.startswith("the user at "):
         text += "; user_type: either takes integers and texts, 7 and the text 7 as one user"
@@ -275,26 +276,15 @@ def remedy_of(reason: str, detail: str, stream: Stream | None = None) -> str:
     return text
 
 
-#: A time that is further from now than this is not one of a clock that is wrong.
-_CENTURY = 100 * 365 * 86_400_000
-
-
-def _wrong_unit(detail: str, stream: Stream | None) -> str | None:
-    """How far off a time is that nobody can have meant, by the milliseconds that a detail begins with."""
-    number, _, where = detail.partition(" ms ")
-    if not number.isdigit() or stream is None:
-        return None
-    off, year = int(number), _CENTURY // 100
-    if where == "before the origin":
-        # As numbers in too small a unit are. Of milliseconds, the default, the advice speaks as it is.
-        close = abs(stream.timeline.origin - off) < 25 * year
-        return "close to 1970" if close and stream.source.time_unit != "ms" else None
-    return f"{off // year:,} years ahead" if off > _CENTURY else None
-
-
 def _lacks_value(reason: str, detail: str) -> bool:
     """Whether an event of a stream of values has no number where its value should be."""
     return reason in (Reason.MISSING_FIELD, Reason.WRONG_TYPE) and detail.startswith("the value at ")
+
+
+def is_absent(reason: str, detail: str) -> bool:
+    """Whether a record has nothing at a field, or null."""
+    null = reason == Reason.WRONG_TYPE and detail.endswith(NULL)
+    return null or reason == Reason.MISSING_FIELD
 
 
 def is_no_value(reason: str, detail: str) -> bool:
@@ -302,8 +292,10 @@ def is_no_value(reason: str, detail: str) -> bool:
     return reason == Reason.WRONG_TYPE and detail.endswith((*NO_VALUE,))
 
 
-def setting_of(reason: str, detail: str) -> str:
+def setting_of(reason: str, detail: str, stream: AnyStream | None = None) -> str:
     """The setting, such as ``source.partitioner``, that a reason with that detail is likely due to."""
+    if isinstance(stream, Stream) and (found := about_time(reason, detail, stream)) is not None:
+        return found.settings[0]
     if detail.startswith(NO_COLUMN):
         return FOUND_COLUMNS.settings[0]
     if _lacks_value(reason, detail):

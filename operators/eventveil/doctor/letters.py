@@ -9,13 +9,19 @@ from typing import Any
 from eventveil.counting.written import explained, written
 from eventveil.decoding.places import Envelope
 from eventveil.decoding.rules import Reason, UserFinder
-from eventveil.doctor.diagnosis import remedy_of, setting_of
+from eventveil.doctor.diagnosis import is_absent, remedy_of, setting_of
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.framing import REASONS, framing_of
+from eventveil.doctor.pointers import absent
 from eventveil.doctor.sample import SampledRecord
 from eventveil.doctor.wording import shown_value
+from eventveil.model.fields import listed
+from eventveil.model.records import Headers
 from eventveil.model.timeline import format_rfc3339
-from eventveil.model.topology import Stream, Topology
+from eventveil.model.topology import AnyStream, Stream, Topology
+
+#: What the names of headers begin with that a dead letter has beside those of its record.
+_OURS = "eventveil."
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,7 @@ class Letter:
     appended: int
     key: bytes | None
     value: bytes | None
+    headers: Headers = ()
 
     @classmethod
     def read(cls, record: SampledRecord) -> Letter | None:
@@ -47,9 +54,15 @@ class Letter:
                 int(told["eventveil.timestamp"]),
                 record.key,
                 record.value,
+                tuple(one for one in record.headers if not one[0].startswith(_OURS)),
             )
         except (KeyError, ValueError):
             return None
+
+    @property
+    def record(self) -> SampledRecord:
+        """The record as it was."""
+        return SampledRecord(self.partition, self.offset, self.value, self.key, self.headers)
 
     def fields(self) -> dict[str, Any]:
         """For programs."""
@@ -66,7 +79,10 @@ class Letter:
 
 @dataclass
 class LetterGroup:
-    """The letters of one stream, reason and remedy: ``number`` of them, the newest ``samples``."""
+    """The letters of one stream, reason and remedy: ``number`` of them, the newest ``samples``.
+
+    ``similar`` are fields like one that none of them has, each with how many have it.
+    """
 
     stream: str
     reason: str
@@ -75,6 +91,7 @@ class LetterGroup:
     remedy: str
     number: int = 0
     samples: list[Letter] = field(default_factory=list)
+    similar: Sequence[tuple[str, int]] = ()
 
     def fields(self) -> dict[str, Any]:
         """For programs."""
@@ -85,6 +102,7 @@ class LetterGroup:
             "setting": self.setting,
             "place": self.place,
             "remedy": self.remedy,
+            "similar": [[*one] for one in self.similar],
             "samples": [one.fields() for one in self.samples],
         }
 
@@ -100,18 +118,31 @@ def groups(
     edits, streams = Edits(text), {one.name: one for one in topology.streams}
     found: dict[tuple[str, str, str, str], list[Letter]] = {}
     for letter in letters:
-        setting = setting_of(letter.reason, letter.detail)
-        remedy = remedy_of(letter.reason, letter.detail, streams.get(letter.stream))
+        stream = streams.get(letter.stream)
+        setting = setting_of(letter.reason, letter.detail, stream)
+        remedy = remedy_of(letter.reason, letter.detail, stream)
         found.setdefault((letter.stream, letter.reason, setting, remedy), []).append(letter)
     made = []
     for (name, reason, setting, general), some in found.items():
         newest = sorted(some, key=lambda one: (one.appended, one.offset))[-samples:] if samples else []
         place, remedy = topology.path, "the file has no stream of this name: it is from before a change"
+        similar: Sequence[tuple[str, int]] = ()
         if name in streams:
             place = edits.place(topology.path, ("streams", name, *setting.split(".")))
             remedy = _remedy(streams[name], reason, some, partitions) or general
-        made.append(LetterGroup(name, reason, setting, place, remedy, len(some), newest[::-1]))
+            similar = _similar(streams[name], setting, some)
+        made.append(LetterGroup(name, reason, setting, place, remedy, len(some), newest[::-1], similar))
     return sorted(made, key=lambda group: (-group.number, group.stream, group.reason, group.remedy))
+
+
+def _similar(stream: AnyStream, setting: str, letters: Sequence[Letter]) -> list[tuple[str, int]]:
+    """Fields like those of a setting where no record has them. No registry is asked here."""
+    records = [one.record for one in letters if is_absent(one.reason, one.detail)]
+    if not records:
+        return []
+    source = stream.source
+    asked = listed(getattr(source, setting.removeprefix("source.")))
+    return [one for field in absent(asked, records, source.max_bytes, source.format) for one in field.similar]
 
 
 def _remedy(

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eventveil.decoding.details import shown_detail
-from eventveil.decoding.rules import Reason
-from eventveil.doctor.diagnosis import NULL, Diagnosis, is_no_value, remedy_of, setting_of
+from eventveil.doctor.diagnosis import Diagnosis, is_absent, is_no_value, remedy_of, setting_of
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.framing import REASONS
 from eventveil.doctor.judging import Example, Verdicts
@@ -47,7 +46,7 @@ class StreamReport:
 
     def _reason(self, reason: str, number: int, example: Example) -> Iterator[str]:
         seen, detail = self.seen, example.detail
-        setting = setting_of(reason, detail)
+        setting = setting_of(reason, detail, self.seen.stream)
         yield f"  {number} {reason}: {plain(shown_detail(reason, detail))}"
         yield f"    for example {self._where(example)}: {self._example(example)}"
         yield f"    {self._place(*setting.split('.'))}: {setting}: {self._remedy(reason, detail)}"
@@ -62,7 +61,7 @@ class StreamReport:
         """Fields like one that no record has, where no change of it is proposed: in how many, of how many."""
         if not is_absent(reason, detail):
             return
-        setting = setting_of(reason, detail)
+        setting = setting_of(reason, detail, self.seen.stream)
         kept = fields.listed(getattr(self.after.stream.source, setting.removeprefix("source.")))
         for one in self.seen.absent(setting):
             if one.field in kept:
@@ -77,7 +76,7 @@ class StreamReport:
         return shown_value(example.value)
 
     def _remedy(self, reason: str, detail: str) -> str:
-        return self._of_format(reason) or remedy_of(reason, detail)
+        return self._of_format(reason) or remedy_of(reason, detail, self.seen.stream)
 
     def _of_format(self, reason: str) -> str | None:
         """What to do about values in another format than the stated one; None if that is not it."""
@@ -116,7 +115,7 @@ class StreamReport:
 
     def _reason_fields(self, reason: str, number: int, examples: Sequence[Example]) -> dict[str, Any]:
         detail = examples[0].detail
-        setting = setting_of(reason, detail)
+        setting = setting_of(reason, detail, self.seen.stream)
         return {
             "reason": reason,
             "events": number,
@@ -134,12 +133,6 @@ class StreamReport:
             "detail": example.detail,
             "value": shown_value(example.value),
         }
-
-
-def is_absent(reason: str, detail: str) -> bool:
-    """Whether a record has nothing at a field, or null."""
-    null = reason == Reason.WRONG_TYPE and detail.endswith(NULL)
-    return null or reason == Reason.MISSING_FIELD
 
 
 def _shown_fields(found: Sequence[FoundField]) -> list[FoundField]:

@@ -11,20 +11,16 @@ from typing import Any
 import fastavro
 import pytest
 
-from eventveil.cli.dead import lines
 from eventveil.decoding.avro import AvroSchema
-from eventveil.decoding.details import long_duration
 from eventveil.decoding.protobuf import ProtobufSchema
 from eventveil.decoding.rules import Decoder, Rejection
 from eventveil.decoding.schemas import Unusable
 from eventveil.doctor.diagnosis import remedy_of, setting_of
 from eventveil.doctor.framing import Framing, framing_of
-from eventveil.doctor.letters import Letter, groups
 from eventveil.doctor.sample import SourceSample
 from eventveil.doctor.sampling import schemas_of
-from eventveil.model.partitioners import RECOGNIZED
 from eventveil.model.topology import Discover
-from tests.unit.doctor.making import FILE, event, framed, sample, topology
+from tests.unit.doctor.making import FILE, framed, sample, topology
 from tests.unit.doctor.test_proposal import counting, report, settings
 from tests.unit.schema_registry.protos import KINDS, classes, file, message, text
 from tests.unit.support import stream
@@ -199,53 +195,6 @@ def test_numbers_alone_are_neither_json_nor_behind_a_prefix() -> None:
     assert framing_of([]).found is None
 
 
-def test_dead_letters_have_the_same_remedy() -> None:
-    value = b"\0\0\0\0\7" + json.dumps(event(1)).encode()
-    letter = Letter("views", "not-json", "unexpected character", "shop.views", 0, 1, -1, b"c-1", value)
-    (group,) = groups(topology(), FILE, [letter] * 3, {"shop.views": 20}, 1)
-    assert group.remedy == f"{BEHIND} and JSON follows: format: json-schema, not json"
-
-
-@pytest.mark.parametrize(
-    ("reason", "detail", "shown"),
-    [
-        ("before-origin", "116416658 ms before the origin", "1d 8h 20m 16.658s before the origin"),
-        ("late", "appended 1500000 ms after the deadline of 1", "appended 25m after the deadline of 1"),
-        ("too-far-ahead", "60500 ms ahead of the append time", "1m 0.500s ahead of the append time"),
-        ("misaligned", "7 ms after the start of timestamp 3", "7ms after the start of timestamp 3"),
-        ("unknown-column", "'5000 ms' at /page", "'5000 ms' at /page"),
-        ("wrong-type", "the user at /user: text, not NoneType", "the user at /user: text, not null"),
-        ("wrong-type", "the user at /user: text, not int", "the user at /user: text, not an integer"),
-    ],
-)
-def test_details_of_dead_letters_are_shown_in_units_and_words_that_one_can_read(
-    reason: str, detail: str, shown: str
-) -> None:
-    letter = Letter("views", reason, detail, "shop.views", 0, 1, -1, b"c-1", b"{}")
-    (group,) = groups(topology(), FILE, [letter], {"shop.views": 20}, 1)
-    assert f"  shop.views, partition 0, offset 1: {shown}" in [*lines(group)]
-    assert group.fields()["samples"][0]["detail"] == detail
-
-
-def test_long_durations_have_all_their_units() -> None:
-    assert [*map(long_duration, (0, 1000, 60_000, 90_061_000))] == ["0ms", "1s", "1m", "1d 1h 1m 1s"]
-
-
-def test_dead_letters_are_judged_by_their_users_and_not_by_their_keys() -> None:
-    letters = []
-    for number in range(200):
-        key = f"s-{number}".encode()
-        value, partition = json.dumps(event(number % 50)).encode(), RECOGNIZED["murmur2"](key, 20)
-        letters.append(
-            Letter("views", "wrong-partition", "", "shop.views", partition, number, -1, key, value)
-        )
-    (group,) = groups(topology(), FILE, letters, {"shop.views": 20}, 1)
-    assert group.remedy.startswith(
-        "users are in partitions that no partitioner of a topology explains (random: no hash"
-    )
-    assert "Set repartition: true" in group.remedy
-
-
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -265,20 +214,3 @@ def test_where_columns_are_found_no_remedy_is_to_list_one(name: str, why: str) -
         "map such texts to names by source.maps"
     )
     assert setting_of(verdict.reason, verdict.detail) == "source.column"
-
-
-def test_dead_letters_of_one_reason_with_other_remedies_are_told_apart() -> None:
-    details = ["the user at /user: text, not NoneType"] * 2 + ["the column at /page: text, not int"]
-    letters = [
-        Letter("views", "wrong-type", detail, "shop.views", 0, number, -1, b"c-1", b"{}")
-        for number, detail in enumerate(details)
-    ]
-    found = groups(topology(), FILE, letters, {"shop.views": 20}, 1)
-    assert [(one.number, one.setting) for one in found] == [(2, "source.user"), (1, "counts.columns")]
-
-
-def test_dead_letters_of_a_stream_that_the_file_does_not_have_are_said_to_be() -> None:
-    letter = Letter("former", "late", "", "shop.views", 0, 1, -1, b"c-1", b"{}")
-    (group,) = groups(topology(), FILE, [letter], {"shop.views": 20}, 1)
-    assert group.remedy == "the file has no stream of this name: it is from before a change"
-    assert ":" not in group.place
