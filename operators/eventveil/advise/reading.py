@@ -185,7 +185,8 @@ def find_columns(source: Input, fields: Source) -> EventSummary:
             )
     if not found:
         raise EventveilError(
-            f"no event has a column at {fields.column}; name the fields with --user, --column and --time"
+            f"no event has both a user at {fields.user} and a column at {fields.column}; name the fields with"
+            " --user, --column and --time"
         )
     named = {str(label): number for label, number in found.items() if str(label)}
     ordered = sorted(named, key=lambda label: (-named[label], label))

@@ -24,8 +24,9 @@ from eventveil.advise.writing import TopologyPlan, listed_apart, topology_text
 from eventveil.cli.files import refuse_existing, write_topology
 from eventveil.cli.loading import is_topology
 from eventveil.cli.progress import progress
-from eventveil.cli.subjects import AdviceSubject, of_file, of_topology, with_found_columns
+from eventveil.cli.subjects import AdviceSubject, check_fields, of_file, of_topology, with_found_columns
 from eventveil.cli.words import exit_on_error
+from eventveil.decoding.rules import Reason
 from eventveil.describe.guarantee import describe
 from eventveil.mechanisms.registry import find, of_stream
 from eventveil.model.errors import EventveilError
@@ -173,6 +174,8 @@ def advise(
     with exit_on_error("advise", OSError):
         known = of_topology(subject, source, only) if source or is_topology(subject) else None
         chosen = known or of_file(subject, user, column, time)
+        if known is None:
+            check_fields(chosen)
         stream = with_found_columns(chosen, columns if known else columns or "found")
         if stream.counts.discover is not None:
             raise EventveilError(
@@ -184,7 +187,8 @@ def advise(
         )
         found = _read(chosen, stream)
         if not len(found.events.times):
-            raise EventveilError(f"no event can be counted: {report.outcomes(found.outcomes)}; see --columns")
+            hint = "; see --columns" * (found.outcomes[Reason.UNKNOWN_COLUMN] > 0)
+            raise EventveilError(f"no event can be counted: {report.outcomes(found.outcomes)}{hint}")
         read = without_apart(found)
         origin = _origin(known, read, question.unit)
         tally = Tally(read.events, len(question.labels), origin, question.unit)

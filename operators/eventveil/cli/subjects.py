@@ -16,8 +16,12 @@ from eventveil.advise.reading import find_columns, types_of
 from eventveil.advise.writing import TopologyPlan
 from eventveil.cli.loading import load_or_exit
 from eventveil.doctor.editing import Edits
+from eventveil.doctor.pointers import absent
+from eventveil.doctor.sample import SampledRecord
+from eventveil.doctor.wording import numbered
 from eventveil.kinds.registry import kind_of
 from eventveil.model.errors import EventveilError
+from eventveil.model.fields import listed
 from eventveil.model.topology import Counts, MechanismSettings, Sink, Source, Stream, Timeline, Topology
 from eventveil.replay.files import open_file
 from eventveil.replay.inputs import Input
@@ -26,6 +30,8 @@ from eventveil.topology.spec import LONGEST_NAME
 
 FOUND = "found"
 _TOPIC = "topic:"
+#: How many events are looked at for their fields.
+_SEEN = 1_000
 #: What is carried over as it is written: places and secrets are those of the file.
 _SECTIONS = ("kafka", "registry", "topics")
 _TIMES = ("lateness", "max_ahead", "clock_skew", "on_missing", "grace")
@@ -108,6 +114,25 @@ def of_file(path: str, user: str, column: str, time: str) -> AdviceSubject:
         dead_letter=f"{name}.dead",
     )
     return AdviceSubject(name, stream, lambda: _open_file(path, stream.source))
+
+
+def check_fields(subject: AdviceSubject) -> None:
+    """See that some of the first events have a user, a column and a time where the options point.
+
+    Raises EventveilError with fields that may be meant, and what reading the events raises.
+    """
+    source, events = subject.stream.source, subject.open()
+    events.begin(0, source.max_bytes)
+    values = next((chunk.values[:_SEEN] for chunk in events.chunks()), ())
+    records = [SampledRecord(0, number, value) for number, value in enumerate(values)]
+    for option in ("user", "column", "time"):
+        for one in absent(listed(getattr(source, option)), records, source.max_bytes):
+            similar = [f"{name} (in {number})" for name, number in one.similar]
+            meant = f"; did you mean {' or '.join(similar)}?" if similar else "."
+            raise EventveilError(
+                f"none of the first {numbered(one.readable, 'event')} has a {option} at {one.field}{meant}"
+                f" --{option} names the field"
+            )
 
 
 def _open_file(path: str, fields: Source) -> Input:

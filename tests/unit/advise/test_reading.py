@@ -170,7 +170,7 @@ def test_columns_are_found_the_most_frequent_first(tmp_path: Path) -> None:
 
 def test_events_without_columns_say_where_they_may_be(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a", [event("u", "A", 1)])
-    with pytest.raises(EventveilError, match="no event has a column at /column; name the fields with --user"):
+    with pytest.raises(EventveilError, match="both a user at /user and a column at /column; name the"):
         find_columns(source, replace(FIELDS, column="/column"))
 
 

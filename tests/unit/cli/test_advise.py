@@ -234,11 +234,27 @@ def test_wrong_usage_says_what_would_be_right(options: tuple[str, ...], told: st
     assert (result.exit_code, told in result.stderr) == (2, True), result.output
 
 
+@pytest.mark.parametrize(
+    ("option", "pointer", "told"),
+    [
+        ("--user", "/usr", "has a user at /usr; did you mean /user (in 20)? --user names the field"),
+        ("--column", "/clumn", "has a column at /clumn; did you mean /column (in 20)? --column names"),
+        ("--time", "/happened", "has a time at /happened. --time names the field"),
+    ],
+)
+def test_a_pointer_that_finds_nothing_is_named(option: str, pointer: str, told: str) -> None:
+    generate(20, days=1)
+    result = advise("shop.jsonl", option, pointer)
+    assert result.exit_code == 1
+    assert f"none of the first 20 events {told}" in result.stderr
+
+
 def test_events_that_cannot_count_are_told_with_their_reasons() -> None:
     generate(20, days=1)
     result = advise("shop.jsonl", "--columns", "none,of,these")
     assert result.exit_code == 1
     assert "no event can be counted: 20 unknown-column" in result.stderr
+    assert "see --columns" in result.stderr
     missing = advise("nowhere.jsonl")
     assert missing.exit_code == 1
     assert "nowhere.jsonl" in missing.stderr
