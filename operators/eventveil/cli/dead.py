@@ -61,7 +61,7 @@ def dead(topology: str, name: str | None, records: int, samples: int, as_json: b
         fields = {"read": len(letters), "held": held, "reasons": [one.fields() for one in found]}
         click.echo(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
         return
-    click.echo(f"{len(letters)} dead letters read{'' if whole else '; --records reads older ones too'}")
+    click.echo(f"{len(letters)} dead letters read{'' if whole else '; there are older ones, see --records'}")
     for group in found:
         click.echo("\n".join(lines(group)))
 

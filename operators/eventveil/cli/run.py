@@ -372,10 +372,15 @@ def _raise_file_limit() -> None:
 def _mistakes_that_stay(topology: Topology, seconds: float) -> EventveilError | None:
     """What is wrong with the topics, if it stays so: the broker that was asked may know no better."""
     patience, pause, told = Patience(seconds), _FIRST_PAUSE, ""
+    began = time.monotonic()
     while (found := check_surroundings(topology)) is not None:
         if (refusal := patience.refusal(found)) is not None:
             return refusal
-        log.warning("not started yet: %s", "the topics have not changed" if str(found) == told else found)
+        if str(found) != told:
+            log.warning("not started yet, checking again for %.0f s: %s", seconds, found)
+            began = time.monotonic()
+        else:
+            log.info("not started yet: the same after %.0f s", time.monotonic() - began)
         told = str(found)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)

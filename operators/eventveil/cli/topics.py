@@ -97,7 +97,7 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
             click.echo(f"created {plan.name} ({plan.role}, {count(plan.partitions, 'partition')})")
         inspection = inspect_topics(topology, cluster)
     for plan in inspection.plans:
-        if plan not in inspection.missing:
+        if plan not in inspection.missing and plan not in creatable:
             click.echo(f"found {plan.name} ({plan.role})")
     for sentence in absent(absent_sources if create and absent_sources else inspection.missing):
         say(sentence)

@@ -12,7 +12,7 @@ from eventveil.topology.document import SIZE_LIMIT, compose
 from eventveil.topology.fields import Default, ReadingPass, Section
 from eventveil.topology.interpolation import expand
 from eventveil.topology.limits import check_limits
-from eventveil.topology.problems import START, Problems
+from eventveil.topology.problems import NOWHERE, START, Problems
 from eventveil.topology.spec import layout
 
 SECRET_LIMIT = 64 * 1024
@@ -65,7 +65,7 @@ def _read(path: str, problems: Problems) -> bytes | None:
             data = file.read(SIZE_LIMIT + 1)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        problems.add(START, f"the file cannot be read ({why}); check the path and its permissions")
+        problems.add(NOWHERE, f"the file cannot be read ({why}); check the path and its permissions")
         return None
     if len(data) > SIZE_LIMIT:
         problems.add(

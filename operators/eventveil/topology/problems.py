@@ -19,11 +19,16 @@ class Position:
 
 
 START = Position(1, 1)
+#: Of a file that cannot be read.
+NOWHERE = Position(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake. Its text is ``path:line:column: what is wrong, what would be right``."""
+    """One mistake. Its text is ``path:line:column: what is wrong, what would be right``.
+
+    Line and column are 0, and left out of the text, where the file cannot be read.
+    """
 
     path: str
     line: int
@@ -31,7 +36,8 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}:{self.column}: {self.message}"
+        place = f":{self.line}:{self.column}" if self.line else ""
+        return f"{self.path}{place}: {self.message}"
 
 
 class TopologyInvalid(EventveilError):
