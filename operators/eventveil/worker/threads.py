@@ -20,6 +20,7 @@ class Threads:
         self._waiting = ThreadPoolExecutor(_WAITING, thread_name_prefix="kafka")
         self._taking_over = ThreadPoolExecutor(_WAITING, thread_name_prefix="take-over")
         self._asking = ThreadPoolExecutor(_ASKING, thread_name_prefix="registry")
+        self._diagnosing = ThreadPoolExecutor(1, thread_name_prefix="diagnosis")
         self._counting = ThreadPoolExecutor(1, thread_name_prefix="counting")
 
     async def waiting(self, call: Callable[..., Any], *arguments: Any) -> Any:
@@ -37,6 +38,10 @@ class Threads:
         many keeps another waiting for longer than one of them takes.
         """
         return await _run(self._asking, call, *arguments)
+
+    async def diagnosing(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """For finding out why no broker answers, while all other threads may be waiting for one."""
+        return await _run(self._diagnosing, call, *arguments)
 
     async def counting(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """For whatever takes as long as there are events; one call at a time, in the order they came.

@@ -18,6 +18,7 @@ from eventveil.kafka.changelog import TransactionFailed
 from eventveil.kafka.words import words_of
 from eventveil.model.errors import EventveilError, Unsettled
 from eventveil.model.records import TopicPartition
+from eventveil.worker.threads import Blocking
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +31,12 @@ _SHORT_SECONDS, _OUTAGE_SECONDS = 10.0, 60.0
 class Told:
     """Logs why partitions are taken over again.
 
-    ``obstacle`` says what keeps this process from all brokers, or None; it may block for seconds.
+    ``obstacle`` says what keeps this process from all brokers, or None; it may block for seconds, and
+    ``diagnosing`` runs it in a thread.
     """
 
-    def __init__(self, obstacle: Callable[[], EventveilError | None]) -> None:
-        self._obstacle = obstacle
+    def __init__(self, obstacle: Callable[[], EventveilError | None], diagnosing: Blocking) -> None:
+        self._obstacle, self._diagnosing = obstacle, diagnosing
         #: The partitions by topic and reason, each with what is said of the reason in full.
         self._gathered: dict[tuple[str, str], tuple[str, set[int]]] = {}
         self._telling: asyncio.Task[None] | None = None
@@ -68,7 +70,7 @@ class Told:
     async def _tell(self) -> None:
         await asyncio.sleep(_GATHER_SECONDS)
         asked, self._of_cluster = self._of_cluster, False
-        obstacle = await asyncio.to_thread(self._obstacle) if asked else None
+        obstacle = await self._diagnosing(self._obstacle) if asked else None
         gathered, self._gathered, self._telling = self._gathered, {}, None
         if obstacle is not None:
             self._tell_outage(obstacle)

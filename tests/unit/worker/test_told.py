@@ -41,7 +41,9 @@ def failures(one: Told, *rounds: list[tuple[int, Exception]]) -> None:
 
 
 def test_partitions_with_the_same_reason_are_one_line(logged: pytest.LogCaptureFixture) -> None:
-    failures(Told(lambda: None), [(partition, NO_LEADER) for partition in (3, 0, 1, 2, 9, 6, 7)])
+    failures(
+        Told(lambda: None, asyncio.to_thread), [(partition, NO_LEADER) for partition in (3, 0, 1, 2, 9, 6, 7)]
+    )
     assert logged.messages == [
         "stopped processing raw, partitions 0-3, 6-7, 9; retrying: Failed to query partition leaders (_NOENT)"
     ]
@@ -49,7 +51,7 @@ def test_partitions_with_the_same_reason_are_one_line(logged: pytest.LogCaptureF
 
 def test_other_reasons_are_lines_of_their_own(logged: pytest.LogCaptureFixture) -> None:
     failed = TransactionFailed("app-aggregate-1", KafkaError(KafkaError._TIMED_OUT, "timed out"))
-    failures(Told(lambda: None), [(0, NO_LEADER), (1, failed), (2, DOUBT), (3, NO_LEADER)])
+    failures(Told(lambda: None, asyncio.to_thread), [(0, NO_LEADER), (1, failed), (2, DOUBT), (3, NO_LEADER)])
     assert logged.messages == [
         "stopped processing raw, partitions 0, 3; retrying: Failed to query partition leaders (_NOENT)",
         "stopped processing raw, partition 1; retrying: transaction failed: _TIMED_OUT: timed out",
@@ -60,7 +62,7 @@ def test_other_reasons_are_lines_of_their_own(logged: pytest.LogCaptureFixture) 
 def test_a_reason_is_told_in_full_once_in_a_while(
     logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = Told(lambda: None)
+    one = Told(lambda: None, asyncio.to_thread)
     failures(one, [(0, DOUBT)], [(0, DOUBT), (1, DOUBT)])
     monkeypatch.setattr(told, "_SHORT_SECONDS", 0.0)
     failures(one, [(0, DOUBT)])
@@ -74,7 +76,7 @@ def test_a_reason_is_told_in_full_once_in_a_while(
 def test_an_outage_is_told_once_with_what_is_the_matter_and_its_end(
     logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = Told(lambda: NOTHING_LISTENS)
+    one = Told(lambda: NOTHING_LISTENS, asyncio.to_thread)
     everyone = [(partition, LATER) for partition in range(12)]
     failures(one, [(partition, NO_LEADER) for partition in range(12)], everyone, everyone)
     away = f"no broker answers, so nothing is counted or released; retrying: {NOTHING_LISTENS}"
@@ -91,6 +93,6 @@ def test_an_outage_is_told_once_with_what_is_the_matter_and_its_end(
 def test_a_doubt_asks_no_broker(logged: pytest.LogCaptureFixture) -> None:
     """It is what a broker said."""
     asked: list[None] = []
-    failures(Told(lambda: asked.append(None)), [(0, DOUBT)])
+    failures(Told(lambda: asked.append(None), asyncio.to_thread), [(0, DOUBT)])
     assert not asked
     assert len(logged.messages) == 1
