@@ -157,7 +157,9 @@ def test_another_source_is_refused(edited: Application) -> None:
     told = f"source.topic was '{edited.source}' and is '{other}' now. {anew(['source.topic'])}"
     assert any(told in one for one in found)
     for message in found:
-        assert "source.topic was" in message or f"it holds state of {edited.source}, partition" in message
+        assert (
+            "source.topic was" in message or f"it contains the state of {edited.source}, partition" in message
+        )
 
 
 def test_a_source_whose_name_is_wrong_is_not_created(edited: Application) -> None:
@@ -167,7 +169,7 @@ def test_a_source_whose_name_is_wrong_is_not_created(edited: Application) -> Non
     edited.document["topics"]["partitions"] = edited.partitions + 2
     edited.write()
     output = edited.failing_command("topics", str(edited.path), "--create", "--sources")
-    assert f"it holds state of {edited.source}, partition 0 (stream places), not of {wrong}" in output
+    assert f"it contains the state of {edited.source}, partition 0 (stream places), not of {wrong}" in output
     assert "created" not in output
     assert wrong not in Cluster(Kafka(edited.bootstrap)).topics({wrong})
 
@@ -185,7 +187,7 @@ def test_a_second_application_of_this_name_is_refused(edited: Application) -> No
     source, sink = f"{edited.name}.others.raw", f"{edited.name}.others"
     edited.document["streams"] = {"others": edited.stream(source, sink, MECHANISM)}
     edited.write()
-    told = f"it holds state of {edited.source}, partition 0 (stream places), not of {source}"
+    told = f"it contains the state of {edited.source}, partition 0 (stream places), not of {source}"
     output = edited.failing_command("topics", str(edited.path), "--create", "--sources")
     assert told in output
     assert "If another application has this name, give it one of its own" in output
@@ -197,7 +199,7 @@ def test_a_second_application_of_this_name_is_refused(edited: Application) -> No
     for message in refusals(edited.path):
         new = "If the stream is new, run `eventveil topics TOPOLOGY --create`"
         missing = f"there is no genesis record of stream others. {new}" in message
-        assert missing or f"it holds state of {edited.source}, partition" in message
+        assert missing or f"it contains the state of {edited.source}, partition" in message
 
 
 # Damaged state

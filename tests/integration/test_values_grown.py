@@ -159,7 +159,7 @@ def test_a_topic_that_left_the_file_keeps_its_places_and_one_that_was_created_ag
     behind = application.document["streams"].pop("behind")
     application.write()
     grow_topic(kafka, first, 3)
-    assert f"it holds state of {second}, partition 0" in application.failing_command(
+    assert f"it contains the state of {second}, partition 0" in application.failing_command(
         "migrate", path, "--apply"
     )
     application.document["streams"]["behind"] = behind

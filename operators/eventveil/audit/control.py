@@ -74,7 +74,7 @@ class ControlAudit:
         right = _digest(self._asks(self.threshold))
         if self._last is None or self._last.digest != right:
             place = self._last or "the control topic"
-            self._flag("I7", None, place, "it does not end with what the ledger says is asked for")
+            self._flag("I7", None, place, "its last record is not the request that the ledger names")
 
     def _asks_for_sums(self, found: FoundRecord | None) -> bool:
         return found is not None and (found.fields or {}).get("phase") == "sums"

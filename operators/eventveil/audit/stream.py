@@ -395,7 +395,7 @@ class StreamAudit:
             stated = f"{fields.get('noise')!r:.50} with delta {fields.get('delta')!r:.50}"
             self._flag("I7", entry.timestamp, found, what, f": {stated}, not {own[0]!r} with {own[1]}")
         if discovery_in(fields) != self._discovery or ("discovery" in fields) != bool(self._discovery):
-            what = "what finding columns costs is not what the topology says"
+            what = "finding columns costs something other than the topology says"
             told_of = f": {fields.get('discovery')!r:.100}, not {self._discovery}"
             self._flag("I7", entry.timestamp, found, what, told_of)
         if exact_number(text := fields.get("epsilon")) != terms.epsilon:

@@ -258,7 +258,7 @@ def _stage(reason: str, detail: str) -> int:
     return _STAGES.get(Reason(reason), _FURTHEST - 1)
 
 
-def remedy_of(reason: str, detail: str, stream: AnyStream | None = None) -> str:
+def remedy_of(reason: str, detail: str, stream: Stream | None = None) -> str:
     """What to do about records that are refused for a reason with that detail, by ``stream`` if it counts."""
     if reason == Reason.WRONG_TYPE and "time at" in detail and detail.endswith(DECIMALS):
         return "give time_unit: s if these are epoch seconds; only seconds may have decimals"
@@ -266,7 +266,7 @@ def remedy_of(reason: str, detail: str, stream: AnyStream | None = None) -> str:
         return "point to the number that is the value, or correct the producer"
     if is_no_value(reason, detail):
         return next(remedy for end, remedy in NO_VALUE.items() if detail.endswith(end))
-    if isinstance(stream, Stream) and (found := about_time(reason, detail, stream)) is not None:
+    if stream is not None and (found := about_time(reason, detail, stream)) is not None:
         return found.text
     text = remedy(Reason(reason), stream).text
     if reason == Reason.WRONG_TYPE and detail.startswith("the user at "):
@@ -292,9 +292,12 @@ def is_no_value(reason: str, detail: str) -> bool:
     return reason == Reason.WRONG_TYPE and detail.endswith((*NO_VALUE,))
 
 
-def setting_of(reason: str, detail: str, stream: AnyStream | None = None) -> str:
-    """The setting, such as ``source.partitioner``, that a reason with that detail is likely due to."""
-    if isinstance(stream, Stream) and (found := about_time(reason, detail, stream)) is not None:
+def setting_of(reason: str, detail: str, stream: Stream | None = None) -> str:
+    """The setting, such as ``source.partitioner``, that a reason with that detail is likely due to.
+
+    ``stream`` is the one that refuses, if it has a timeline.
+    """
+    if stream is not None and (found := about_time(reason, detail, stream)) is not None:
         return found.settings[0]
     if detail.startswith(NO_COLUMN):
         return FOUND_COLUMNS.settings[0]

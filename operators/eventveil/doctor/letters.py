@@ -18,7 +18,7 @@ from eventveil.doctor.wording import shown_value
 from eventveil.model.fields import listed
 from eventveil.model.records import Headers
 from eventveil.model.timeline import format_rfc3339
-from eventveil.model.topology import AnyStream, Stream, Topology
+from eventveil.model.topology import Stream, Topology
 
 #: What the names of headers begin with that a dead letter has beside those of its record.
 _OURS = "eventveil."
@@ -135,7 +135,7 @@ def groups(
     return sorted(made, key=lambda group: (-group.number, group.stream, group.reason, group.remedy))
 
 
-def _similar(stream: AnyStream, setting: str, letters: Sequence[Letter]) -> list[tuple[str, int]]:
+def _similar(stream: Stream, setting: str, letters: Sequence[Letter]) -> list[tuple[str, int]]:
     """Fields like those of a setting where no record has them. No registry is asked here."""
     records = [one.record for one in letters if is_absent(one.reason, one.detail)]
     if not records:

@@ -95,7 +95,7 @@ def _source_lines(sample: SourceSample) -> Iterator[str]:
     if not sample.is_file:
         yield f"  times: {times_of(sample)}; retention: {retention_of(sample)}"
     if not sample.records:
-        yield "  there is no record, so nothing can be said of events: send some, and run this again"
+        yield "  the topic has no records, so no events can be checked: send some, and run this command again"
     yield from (f"  {one}" for one in (*sample.mistakes, *sample.notes))
 
 

@@ -15,7 +15,7 @@ from eventveil.doctor.pointers import FoundField
 from eventveil.doctor.wording import numbered, plain, share, shown_value
 from eventveil.kinds.registry import kind_of
 from eventveil.model import fields
-from eventveil.model.topology import Topology
+from eventveil.model.topology import Stream, Topology
 
 _FIELDS_SHOWN = 20
 
@@ -40,13 +40,18 @@ class StreamReport:
         told = f"{counting} of {judged} events would count{share(counting, judged)}"
         return f"Stream {self.seen.stream.name}: {', '.join([told, *not_counting(verdicts)])}"
 
+    @property
+    def _timed(self) -> Stream | None:
+        """The stream, if it has a timeline."""
+        return None
+
     def _reasons(self, reasons: Mapping[str, int], verdicts: Verdicts) -> Iterator[str]:
         for reason, number in reasons.items():
             yield from self._reason(reason, number, verdicts.examples(reason)[0])
 
     def _reason(self, reason: str, number: int, example: Example) -> Iterator[str]:
         seen, detail = self.seen, example.detail
-        setting = setting_of(reason, detail, self.seen.stream)
+        setting = setting_of(reason, detail, self._timed)
         yield f"  {number} {reason}: {plain(shown_detail(reason, detail))}"
         yield f"    for example {self._where(example)}: {self._example(example)}"
         yield f"    {self._place(*setting.split('.'))}: {setting}: {self._remedy(reason, detail)}"
@@ -61,7 +66,7 @@ class StreamReport:
         """Fields like one that no record has, where no change of it is proposed: in how many, of how many."""
         if not is_absent(reason, detail):
             return
-        setting = setting_of(reason, detail, self.seen.stream)
+        setting = setting_of(reason, detail, self._timed)
         kept = fields.listed(getattr(self.after.stream.source, setting.removeprefix("source.")))
         for one in self.seen.absent(setting):
             if one.field in kept:
@@ -76,7 +81,7 @@ class StreamReport:
         return shown_value(example.value)
 
     def _remedy(self, reason: str, detail: str) -> str:
-        return self._of_format(reason) or remedy_of(reason, detail, self.seen.stream)
+        return self._of_format(reason) or remedy_of(reason, detail, self._timed)
 
     def _of_format(self, reason: str) -> str | None:
         """What to do about values in another format than the stated one; None if that is not it."""
@@ -115,7 +120,7 @@ class StreamReport:
 
     def _reason_fields(self, reason: str, number: int, examples: Sequence[Example]) -> dict[str, Any]:
         detail = examples[0].detail
-        setting = setting_of(reason, detail, self.seen.stream)
+        setting = setting_of(reason, detail, self._timed)
         return {
             "reason": reason,
             "events": number,

@@ -47,7 +47,7 @@ def _before(time: int, stream: Stream) -> Remedy:
     if unit != "ms" and abs(time) < _NEAR_1970:
         return Remedy(
             ("source.time_unit",),
-            "that is close to 1970, so the number is hardly in the unit that time_unit says:"
+            "that is close to 1970, so the number is probably not in the unit of time_unit:"
             " correct time_unit",
         )
     return Remedy(
@@ -60,7 +60,7 @@ def _ahead(off: int) -> Remedy | None:
     if off > _NO_TIME:
         return Remedy(
             ("source.time_unit",),
-            "that is over 100 years ahead, so the number is hardly in the unit that time_unit says:"
+            "that is over 100 years ahead, so the number is probably not in the unit of time_unit:"
             " correct time_unit",
         )
     if off > _NO_CLOCK:

@@ -70,7 +70,7 @@ class Layout:
             if counted.topic not in sources:
                 raise doubt(
                     str(place),
-                    f"it holds state of {counted}, which is not a source of this file",
+                    f"it contains the state of {counted}, which is not a source in this file",
                     "Restore the source, or give the application a new name",
                 )
 

@@ -113,7 +113,8 @@ class ManifestRecord(Durable, frozen=True):
         if (self.topic, self.partition) != (topic, partition):
             raise StateRefused(
                 place,
-                f"it holds state of {self.topic}, partition {self.partition}, not of {topic}, {partition}",
+                f"it contains the state of {self.topic}, partition {self.partition}, "
+                f"not of {topic}, {partition}",
                 PLACES,
             )
         if self.topic_id != topic_id:
@@ -245,8 +246,8 @@ def check_neighbours(table: Mapping[bytes, bytes], topic: str, partition: int, p
         if (known.topic, known.partition) != (topic, partition):
             raise StateRefused(
                 place,
-                f"it holds state of {known.topic}, partition {known.partition} (stream {known.stream}), "
-                f"not of {topic}, partition {partition}",
+                f"it contains the state of {known.topic}, partition {known.partition} "
+                f"(stream {known.stream}), not of {topic}, partition {partition}",
                 PLACES,
             )
 

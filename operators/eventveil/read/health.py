@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 
 State = Literal["counting", "much-less", "nothing", "unknown"]
-"""``nothing``: the counts cannot be told from noise. ``much-less``: less than half of what is expected.
+"""``nothing``: the counts are indistinguishable from noise. ``much-less``: less than half of those expected.
 ``unknown``: there are too few releases to say."""
 STATES: tuple[State, ...] = get_args(State)
 

@@ -119,7 +119,7 @@ class Status:
     def health(self) -> str:
         """The state in words."""
         if self.state == "counting" and self.expected is None:
-            return "counts stand out from noise; set counts.expected to be told when far fewer events count"
+            return "counts stand out from noise; set counts.expected to be warned if far fewer events count"
         return WORDS[self.state]
 
     @property

@@ -88,8 +88,8 @@ class KnownSchemas:
             raise
         if found is None and self._failure and time.monotonic() < self._failed_at + _STARTING_SECONDS:
             raise _RetryLater(
-                f"the schema registry was unavailable and does not know the schema {number}; it may be "
-                f"starting, so that is believed only {_STARTING_SECONDS:.0f} seconds after it was away"
+                f"the schema registry was unavailable and does not know the schema {number}; it may still "
+                f"be starting, so this answer counts only {_STARTING_SECONDS:.0f} seconds after the outage"
             )
         return found
 

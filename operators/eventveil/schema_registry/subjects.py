@@ -67,7 +67,7 @@ class Subjects:
         found = self.find(stream)
         if found is None:
             raise EventveilError(
-                f"the schema registry took the schema of {subject} and does not know it yet. Try again"
+                f"the schema registry accepted the schema of {subject} but does not return it yet. Try again"
             )
         return found
 

@@ -203,8 +203,8 @@ def _check_topic_names(file: Section, problems: Problems) -> None:
         if use.topic != other.topic:
             problems.add(
                 use.position,
-                f"{use.setting}: {use.topic} and {other.topic} are one name to Kafka,"
-                " which takes . for _; rename one",
+                f"{use.setting}: {use.topic} and {other.topic} cannot both exist:"
+                " Kafka treats . and _ alike in names of topics; rename one",
             )
         elif use.kind != other.kind or use.kind == "sink":
             both = {use.kind, other.kind} == {"source", "source of values"}

@@ -418,7 +418,7 @@ def test_a_time_that_nobody_can_have_meant_speaks_of_the_unit(unit: str, told: s
     found = report(sample(made=made), FILE.replace("time: /at", f"time: /at\n      time_unit: {unit}"))
     (reason,) = found.fields()["streams"][0]["reasons"]
     assert reason["events"] == 60
-    assert reason["remedy"].startswith(f"that is {told}, so the number is hardly in the unit")
+    assert reason["remedy"].startswith(f"that is {told}, so the number is probably not in the unit")
 
 
 def test_the_example_and_the_remedy_are_those_of_the_commonest_detail() -> None:

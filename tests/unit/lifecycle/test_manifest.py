@@ -254,7 +254,7 @@ def test_state_of_another_topic_or_partition_beside_a_stream_is_refused() -> Non
     check_neighbours(found, "raw", 2, PLACE)
     for topic, partition in (("clicks", 2), ("raw", 1)):
         with pytest.raises(
-            StateRefused, match=r"it holds state of raw, partition 2 \(stream visits\), not"
+            StateRefused, match=r"it contains the state of raw, partition 2 \(stream visits\), not"
         ) as refusal:
             check_neighbours(found, topic, partition, PLACE)
         assert "If another application has this name" in refusal.value.remedy

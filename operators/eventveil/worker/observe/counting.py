@@ -18,11 +18,11 @@ from eventveil.read.health import State, Total, looked_at, state_of, total_of
 log = logging.getLogger(__name__)
 
 _SAID: Mapping[State, str] = {
-    "nothing": "stream %s: its last %d releases cannot be told from noise, so perhaps no events count",
+    "nothing": "stream %s: its last %d releases are indistinguishable from noise; perhaps no events count",
     "much-less": "stream %s: its last %d releases show less than half of what counts.expected says",
 }
 _REMEDY = (
-    "; `eventveil doctor TOPOLOGY` says what becomes of its events and what to change (it shows raw data)"
+    "; `eventveil doctor TOPOLOGY` shows why events do not count and what to change (its output is raw data)"
 )
 
 

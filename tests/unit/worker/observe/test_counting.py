@@ -72,7 +72,7 @@ def test_releases_without_counts_are_warned_of_once_and_their_end_is_told(
         seen.counting.published(released(5, -1, 2, 4))
         assert seen.counting.states() == {"visits": "nothing"}
         (warning,) = caplog.messages
-        assert "stream visits: its last 3 releases cannot be told from noise" in warning
+        assert "stream visits: its last 3 releases are indistinguishable from noise" in warning
         assert "`eventveil doctor TOPOLOGY`" in warning
         assert 'eventveil_counting_state{state="nothing",stream="visits"} 1.0' in look(seen)[0]
         seen.counting.published(released(900))
