@@ -83,8 +83,8 @@ class Truth:
             early = event["time"] > appended + rules.max_ahead
             if by_boundary:
                 reached = max(0, (appended - rules.lateness - rules.origin) // rules.interval)
-                due = rules.origin + (reached + 1) * rules.interval + rules.lateness + rules.clock_skew
-                early = event["time"] > due + rules.max_ahead
+                deadline = rules.origin + (reached + 1) * rules.interval + rules.lateness
+                early = event["time"] > deadline + rules.max_ahead
             unknown = event["column"] not in "ab" and world.stream.counts.discover is None
             if late or early or timestamp < 1 or unknown:
                 self.refused[number, offset] += 1

@@ -60,9 +60,9 @@ def truth(
         if event is None or partition != java_partition(event["user"], application.partitions):
             continue
         passed = max((at for at, bound in bounds[partition].items() if bound <= offset), default=first - 1)
-        due = ORIGIN + (passed + 1) * application.interval + application.lateness + 100
+        deadline = ORIGIN + (passed + 1) * application.interval + application.lateness
         timestamp = (event["time"] - ORIGIN) // application.interval + 1
-        if event["time"] > due + application.max_ahead:
+        if event["time"] > deadline + application.max_ahead:
             rejected["too-far-ahead"] += 1
         elif timestamp >= first and offset >= bounds[partition].get(timestamp, offset + 1):
             rejected["late"] += 1

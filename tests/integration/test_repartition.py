@@ -42,7 +42,6 @@ from tests.worker.taking_over import refusals
 from tests.worker.waiting import last_release, settle, wait_for_letters, wait_for_releases
 
 #: Of ``Application``, in milliseconds.
-SKEW = 100
 
 
 def truth(
@@ -223,8 +222,8 @@ def true_by_given_times(
             continue
         timestamp = (event["time"] - ORIGIN) // application.interval + 1
         passed = (given[place] - ORIGIN - application.lateness) // application.interval
-        due = ORIGIN + (max(passed, first - 1) + 1) * application.interval + application.lateness + SKEW
-        on_time = max(passed + 1, first) <= timestamp and event["time"] <= due + application.max_ahead
+        deadline = ORIGIN + (max(passed, first - 1) + 1) * application.interval + application.lateness
+        on_time = max(passed + 1, first) <= timestamp and event["time"] <= deadline + application.max_ahead
         if on_time and (timestamp, event["user"]) not in seen:
             seen.add((timestamp, event["user"]))
             counts[timestamp][event["place"]] += 1

@@ -438,7 +438,7 @@ class Assigner:
 def _native_assigner(stream: Stream, first: int) -> Any:
     """The same rule in the compiled kernel."""
     rules = stream.timeline
-    times = rules.origin, rules.interval, rules.lateness, rules.max_ahead, rules.clock_skew
+    times = rules.origin, rules.interval, rules.lateness, rules.max_ahead
     return kernel.NATIVE.Placer(
         times, stream.source.append_time == "boundary", first, timeline.step_of(rules)
     )

@@ -5,8 +5,11 @@ due, asked for once. An event of the timestamp is on time if its offset is below
 counts depends on when it was appended, as told by the public clock, and on nothing that others sent.
 
 A record was appended after the last boundary at or below its offset had been captured. So an event that is
-ahead of the due time of the *next* timestamp by more than ``max_ahead`` is too far ahead. While no worker
+ahead of the deadline of the *next* timestamp by more than ``max_ahead`` is too far ahead. While no worker
 runs no boundary is captured: ``max_ahead`` is also the longest outage that loses no event to this rule.
+
+``clock_skew``, which may change at any restart, must not decide it. An event that was too far ahead and is
+not any more would count only if it is read again, which depends on events of others.
 """
 
 from __future__ import annotations
@@ -79,7 +82,7 @@ class Boundaries:
         """The latest time that an event at ``offset`` may have: later ones are too far ahead."""
         step = timeline.step_of(self.rules)
         following = (self.reached(offset) // step + 1) * step
-        return timeline.due_of(self.rules, following) + self.rules.max_ahead
+        return timeline.deadline_of(self.rules, following) + self.rules.max_ahead
 
     def latest_times(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
         """The same of many."""
@@ -87,7 +90,7 @@ class Boundaries:
         reached = lasts[np.searchsorted(ends[:-1], offsets, side="right")]
         step = timeline.step_of(self.rules)
         following = (reached // step + 1) * step
-        return timeline.due_of(self.rules, following) + self.rules.max_ahead
+        return timeline.deadline_of(self.rules, following) + self.rules.max_ahead
 
     def ends_of(self, timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
         """The boundaries of timestamps, one that nothing reaches where there is none yet."""

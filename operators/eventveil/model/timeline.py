@@ -59,14 +59,14 @@ def latest_times(stream: Stream, first: int, appended: Numbers) -> Numbers:
     """The latest times that events appended at these times may have: later ones are too far ahead.
 
     Where no broker tells append times, re-keyed events bring along that of the last capture before them
-    (``eventveil.tasks.repartition``), so the reference is the due time of the timestamp that followed it.
+    (``eventveil.tasks.repartition``), so the reference is the deadline of the timestamp that followed it.
     ``first`` is the first timestamp of the stream.
     """
     rules = stream.timeline
     if stream.source.append_time == "broker":
         return appended + rules.max_ahead
     reached: Numbers = np.maximum((appended - rules.lateness - rules.origin) // rules.interval, first - 1)
-    return due_of(rules, reached + 1) + rules.max_ahead
+    return deadline_of(rules, reached + 1) + rules.max_ahead
 
 
 def step_of(rules: Timeline) -> int:

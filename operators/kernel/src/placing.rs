@@ -22,7 +22,6 @@ pub struct Placer {
     interval: i64,
     lateness: i64,
     max_ahead: i64,
-    clock_skew: i64,
     /// Whether append times are those of captures, and the first timestamp of the stream.
     captured: bool,
     first: i64,
@@ -102,10 +101,6 @@ impl Placer {
         self.origin.checked_add(timestamp.checked_mul(self.interval)?)?.checked_add(self.lateness)
     }
 
-    fn due(&self, timestamp: i64) -> Option<i64> {
-        self.deadline(timestamp)?.checked_add(self.clock_skew)
-    }
-
     /// The latest time that an event with this append time may have.
     fn latest(&self, appended: i64) -> Option<i64> {
         if !self.captured {
@@ -113,13 +108,13 @@ impl Placer {
         }
         let since = appended.checked_sub(self.lateness)?.checked_sub(self.origin)?;
         let reached = since.div_euclid(self.interval).max(self.first - 1);
-        self.due(reached.checked_add(1)?)?.checked_add(self.max_ahead)
+        self.deadline(reached.checked_add(1)?)?.checked_add(self.max_ahead)
     }
 
     /// The same at an offset, where boundaries decide; `reached` is the last timestamp with one below it.
     fn latest_after(&self, reached: i64) -> Option<i64> {
         let following = reached.div_euclid(self.step).checked_add(1)?.checked_mul(self.step)?;
-        self.due(following)?.checked_add(self.max_ahead)
+        self.deadline(following)?.checked_add(self.max_ahead)
     }
 
     fn on_time(&self, row: usize, time: i64, timestamp: i64, clock: &Clock) -> Option<bool> {
@@ -142,14 +137,14 @@ impl Placer {
 
 #[pymethods]
 impl Placer {
-    /// `rules`: origin, interval, lateness, max_ahead and clock_skew, in milliseconds.
+    /// `rules`: origin, interval, lateness and max_ahead, in milliseconds.
     #[new]
-    fn new(rules: (i64, i64, i64, i64, i64), captured: bool, first: i64, step: i64) -> PyResult<Self> {
-        let (origin, interval, lateness, max_ahead, clock_skew) = rules;
+    fn new(rules: (i64, i64, i64, i64), captured: bool, first: i64, step: i64) -> PyResult<Self> {
+        let (origin, interval, lateness, max_ahead) = rules;
         if interval < 1 || step < 1 {
             return Err(PyValueError::new_err("an interval has a millisecond, and a step a timestamp"));
         }
-        Ok(Placer { origin, interval, lateness, max_ahead, clock_skew, captured, first, step })
+        Ok(Placer { origin, interval, lateness, max_ahead, captured, first, step })
     }
 
     /// The events that are certainly on time.

@@ -38,7 +38,7 @@ def placed(native: Any, events: list[tuple[int, ...]]) -> Any:
     users = native.Users("crc32", 1, 0)
     users.of([f"u{number}" for number in range(1, 20)])
     rows, numbers, columns, timestamps = arrays(events)
-    placer = native.Placer((0, 1, 2**50, 2**50, 0), False, 1, 1)
+    placer = native.Placer((0, 1, 2**50, 2**50), False, 1, 1)
     appended = np.full(int(rows.max(initial=0)) + 1, APPENDED)
     found = placer.place(users, (rows, numbers, columns, timestamps - 1), (appended, None), (0, 1))
     assert len(found) == len(events)

@@ -107,7 +107,7 @@ def test_of_gzip_comes_all_or_nothing(native: Any) -> None:
 
 
 def test_events_of_another_chunk_are_not_placed(native: Any) -> None:
-    placer, users = native.Placer((0, 1000, 0, 0, 0), False, 1, 1), native.Users("crc32", 1, 0)
+    placer, users = native.Placer((0, 1000, 0, 0), False, 1, 1), native.Users("crc32", 1, 0)
     one, two = np.array([1]), np.array([0, 1])
     down = np.array([1, 0])
     for fields, chunk in (
@@ -123,7 +123,7 @@ def test_events_of_another_chunk_are_not_placed(native: Any) -> None:
     # Who has no number is no user, and what is beyond 64 bits is for the rule.
     assert placer.place(users, (one, one, one, one), (two, None), (0, 1)).bytes() == [b""] * 4
     users.of(["u"])
-    far = native.Placer((-(2**62), 1, 2**62, 2**62, 2**62), False, 1, 1)
+    far = native.Placer((-(2**62), 1, 2**62, 2**62), False, 1, 1)
     assert far.place(users, (one, one, one, one), (np.array([0, 2**62]), None), (0, 1)).bytes() == [b""] * 4
 
 

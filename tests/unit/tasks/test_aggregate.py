@@ -449,8 +449,8 @@ def _rule(one: Stream, first: int, line: Line, boundaries: dict[int, int] | None
     if boundaries is not None:
         # Less than 64 intervals fit into the max_ahead of these streams, so every boundary is a reference.
         passed = max((at for at, offset in boundaries.items() if offset <= line.offset), default=first - 1)
-        due = rules.origin + (passed + 1) * rules.interval + rules.lateness + rules.clock_skew
-        if time > due + rules.max_ahead:
+        deadline = rules.origin + (passed + 1) * rules.interval + rules.lateness
+        if time > deadline + rules.max_ahead:
             return "too-far-ahead", 0
     if time < rules.origin:
         return "before-origin", 0
