@@ -211,7 +211,7 @@ def _unpack(source: Any, own_times: bool) -> Iterator[Block]:
             raise CorruptRecordException(f"Invalid CRC - {source._tp}")
         if _magic(batch) == 2 and batch.base_offset < behind:
             yield from run.blocks(source)
-            raise _out_of_order(batch.base_offset, behind - 1, source)
+            raise _out_of_order(source)
         if not _is_passed_over(source, batch):
             run.add(batch, getattr(source._records, "bytes_of_batch", b""))
         # A batch keeps its last offset when compaction removes the record.
@@ -296,7 +296,7 @@ def _in_order(batch: Any, data: bytes | memoryview, source: Any) -> Iterator[Any
     last = batch.base_offset - 1 if _magic(batch) == 2 else -1
     for record in _each(batch, data, source):
         if record.offset <= last:
-            raise _out_of_order(record.offset, last, source)
+            raise _out_of_order(source)
         last = record.offset
         yield record
 
@@ -314,9 +314,12 @@ def _each(batch: Any, data: bytes | memoryview, source: Any) -> Iterator[Any]:
         yield from islice(walk(batch, _unpacked(batch, data)), read, None)
 
 
-def _out_of_order(offset: int, last: int, source: Any) -> CorruptRecordException:
-    """No broker has that. What lies before the position is skipped, so it would be lost without a word."""
-    return CorruptRecordException(f"Offset {offset} follows {last} - {source._tp}")
+def _out_of_order(source: Any) -> CorruptRecordException:
+    """No broker has that. What lies before the position is skipped, so it would be lost without a word.
+
+    The offsets are not named: differences between two in a log are exact counts.
+    """
+    return CorruptRecordException(f"Offsets do not increase - {source._tp}")
 
 
 def _body(batch: Any, data: bytes | memoryview) -> Body | None:

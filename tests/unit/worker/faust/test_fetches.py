@@ -262,7 +262,7 @@ def test_before_a_damaged_batch_everything_is_delivered_and_then_the_damage_is_t
         else:
             found = read_blocks(partition_records(bytes(damaged)))
             # No checksum covers where a batch begins. aiokafka skips one that goes back.
-            assert found == expected or " follows " in found[2]
+            assert found == expected or "Offsets do not increase" in found[2]
             told += "Invalid CRC" in expected[2] and bool(expected[0])
     assert told > 10
 
@@ -270,15 +270,15 @@ def test_before_a_damaged_batch_everything_is_delivered_and_then_the_damage_is_t
 @pytest.mark.parametrize(
     ("batches", "refused"),
     [
-        ([(0, 1, [0, 1]), (2, 2, [0])], None),
-        ([(0, 1, [1, 0])], "Offset 0 follows 1"),
-        ([(0, 1, [0, 0])], "Offset 0 follows 0"),
-        ([(0, 1, [0, 1]), (2, 2, [-1])], "Offset 1 follows 1"),
-        ([(0, 4, [0, 1]), (2, 2, [0])], "Offset 2 follows 4"),
+        ([(0, 1, [0, 1]), (2, 2, [0])], False),
+        ([(0, 1, [1, 0])], True),
+        ([(0, 1, [0, 0])], True),
+        ([(0, 1, [0, 1]), (2, 2, [-1])], True),
+        ([(0, 4, [0, 1]), (2, 2, [0])], True),
     ],
 )  # fmt: skip
 def test_records_whose_offsets_do_not_increase_are_refused_and_not_skipped(
-    batches: list[tuple[int, int, list[int]]], refused: str | None
+    batches: list[tuple[int, int, list[int]]], refused: bool
 ) -> None:
     """Batches as their first and last offset, and the places of their records behind the first."""
     data = b""
@@ -292,10 +292,10 @@ def test_records_whose_offsets_do_not_increase_are_refused_and_not_skipped(
         struct.pack_into(">I", made, 17, calc_crc32c(bytes(made[21:])))
         data += made
     found, _, told = read_blocks(partition_records(data))
-    assert (f"{refused} - {TP}" in told) == (refused is not None), told
+    assert (f"Offsets do not increase - {TP}" in told) == refused, told
     offsets = [one[0] for one in found]
     assert offsets == sorted({*offsets})
-    assert refused is None or len(offsets) < sum(len(places) for *_, places in batches)
+    assert not refused or len(offsets) < sum(len(places) for *_, places in batches)
 
 
 def test_the_position_after_a_block_is_behind_its_last_record(monkeypatch: pytest.MonkeyPatch) -> None:
