@@ -71,6 +71,18 @@ class CounterState(Durable, frozen=True):
         """The state that waits for marks of this many partitions or more; further ones have left none yet."""
         return self.replace(passed=(*self.passed, *(0,) * (partitions - len(self.passed))))
 
+    def judging_from(self, offset: int, *, keeps_marks: bool) -> CounterState:
+        """The state from which records are judged again from ``offset`` on, if it resumes behind it.
+
+        ``resume`` depends on which events count. So where a record may be judged in another way than before,
+        all that can belong to timestamps to come are judged again: else one that did not count before would
+        count only if an event of somebody else lies before it. What was judged gets no second dead letter.
+        A watermark is met again with the records; marks of re-keyed events hold as they did.
+        """
+        if self.resume <= offset:
+            return self
+        return self.replace(resume=offset, passed=self.passed if keeps_marks else ())
+
     def contradiction(self) -> str | None:
         """See ``Durable.contradiction``."""
         ascending = all(

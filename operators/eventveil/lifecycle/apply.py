@@ -188,7 +188,8 @@ class StreamMigrator:
             self.take_over()
         checkpoint, target = self._checked() if apply else looked(self._read)
         differences = checkpoint.differences_to(target)
-        inputs = relocate(self._plan.stream, checkpoint, self._inputs(checkpoint), since)
+        topics = self._inputs(checkpoint)
+        inputs = relocate(self._plan.stream, checkpoint, topics, since)
         if not differences and inputs is None:
             return None
         check_sound(checkpoint, differences)
@@ -203,7 +204,8 @@ class StreamMigrator:
             if apply:
                 count_pending(history, checkpoint.stream, pending)
                 made = of_stream(self._plan.stream, SystemNoise())
-                self.write(migration(checkpoint, target, history, made))
+                begins = {log.place: log.again for log in topics.logs.values()}
+                self.write(migration(checkpoint, target, history, made, begins))
         elif apply:
             self.write(inputs.records(checkpoint, target))
         return MigrationStep(

@@ -37,6 +37,13 @@ timestamps to go is built anew with its own w and e, so that (b) holds for each 
 release between them count as one, from the first terms to the last: a larger epsilon that was in force for
 no timestamp buys nothing.
 
+**What is read again.** A counter goes on from the first event that counts in an open timestamp. So how far
+back records are read again depends on whose events count. That is sound only while each of them is judged as
+before. Where the rules change, a record that did not count may count now, and would count only if an event of
+somebody else lies before it. So all records are judged anew then that can belong to timestamps to come: from
+the offset that follows from the clock of the brokers alone. With ``append_time: boundary`` there is no such
+offset, and rules that could let more events count cannot change.
+
 **What a reset costs.** It begins a new generation with a fresh budget, over events that were released
 before. Its releases are additional: over the same users and timestamps the epsilons of all generations add
 up. Nothing of that can be taken back.
@@ -74,6 +81,8 @@ from eventveil.topology.changes import (
     reason,
 )
 
+#: What settings begin with by which events are judged.
+_JUDGING = ("source.", "timeline.", "counts.")
 #: Where columns are found in the data.
 _MEANT = " (what finding columns leaves of it)"
 
@@ -271,12 +280,18 @@ class MigrationTarget:
 
 
 def migration(
-    checkpoint: Checkpoint, target: MigrationTarget, history: History, mechanism: Mechanism
+    checkpoint: Checkpoint,
+    target: MigrationTarget,
+    history: History,
+    mechanism: Mechanism,
+    begins: Mapping[TopicPartition, int],
 ) -> list[Outgoing]:
     """The transaction of a migration: all of it, or nothing.
 
-    ``history`` holds all releases of the life, pending ones included; ``mechanism`` is fresh. Raises
-    StateRefused if something was counted and not released, or if ledger and state contradict each other.
+    ``history`` holds all releases of the life, pending ones included; ``mechanism`` is fresh. ``begins`` says
+    for each counting place from which offset on records can belong to timestamps to come; it is asked where
+    events are judged by other rules. Raises StateRefused if something was counted and not released, or if
+    ledger and state contradict each other.
     """
     state = checkpoint.state
     if not _change(checkpoint, target, "migration", state.next).restarts:
@@ -307,9 +322,20 @@ def migration(
         _record(checkpoint.place, checkpoint.stream.encode(), successor.encode()),
         *(
             _record(place, checkpoint.stream.encode(), counter.replace(instance=target.instance).encode())
-            for place, (_, counter) in checkpoint.counting.items()
+            for place, counter in _judged_anew(checkpoint, target, begins).items()
         ),
     ]
+
+
+def _judged_anew(
+    checkpoint: Checkpoint, target: MigrationTarget, begins: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, CounterState]:
+    """The counting states, from which all is read again that other rules may let count; see the module."""
+    states = {place: state for place, (_, state) in checkpoint.counting.items()}
+    if not any(name.startswith(_JUDGING) for name in checkpoint.differences_to(target)):
+        return states
+    rekeyed = checkpoint.manifest.fields.get("source.repartition") is not None
+    return {place: one.judging_from(begins[place], keeps_marks=rekeyed) for place, one in states.items()}
 
 
 def _sink_migration(checkpoint: Checkpoint, target: MigrationTarget) -> list[Outgoing]:

@@ -10,6 +10,11 @@ timestamp that some partition has closed, so that none is counted under two numb
 partition than its timestamp says is a dead letter. A new partition reports the timestamps before ``since``
 too, with nothing in them, so that a release waits for the same partitions at all times.
 
+**No event is judged under two numbers** that could count under the second alone: it would count only where it
+is read again, and that depends on events of others (``eventveil.lifecycle.migration``). Where the new number
+is a multiple of the old one there is none: who belongs to a partition among twice as many belonged there
+before. Otherwise ``since`` is also above every timestamp of which an event can have been judged.
+
 **An event counts once.** What was closed stays closed: what is read again, in whatever topic, can only count
 in a timestamp of which this partition has reported nothing. Where partial counts are gone with their topic,
 these timestamps are opened again; nothing of them was released.
@@ -149,6 +154,8 @@ def relocate(
     if grown:
         earlier = max((one.since for one in known.grown), default=0)
         first = max(checkpoint.state.next, earlier, *(part.state.next for part in parts))
+        if len(inputs.logs) % before:
+            first = max(first, _never_judged(stream, inputs.now))
         growth = Growth(_declared(stream, since, first), before)
         differences[SINCE] = Difference(None, growth.since)
         differences[_PARTITIONS] = Difference(before, len(inputs.logs))
@@ -310,8 +317,19 @@ def _all_of(spans: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
     return (min(first for first, _ in found), max(last for _, last in found)) if found else None
 
 
+def _never_judged(stream: Stream, now: int) -> int:
+    """The first timestamp of which every event until ``now`` (epoch ms) was too far ahead."""
+    rules = stream.timeline
+    latest = now + rules.clock_skew
+    if stream.source.append_time == "boundary":
+        # The next reference of ``max_ahead``, or one after it.
+        following = timeline.timestamp_of(rules, latest) + timeline.step_of(rules)
+        latest = timeline.deadline_of(rules, following)
+    return timeline.timestamp_of(rules, latest + rules.max_ahead) + 1
+
+
 def _declared(stream: Stream, since: int | None, first: int) -> int:
     if since is not None and since < first:
-        what = f"timestamp {since} is counted already, in as many partitions as the source had"
+        what = f"events of timestamp {since} are counted already, in as many partitions as the source had"
         raise StateRefused(f"stream {stream.name}", what, f"Choose a timestamp from {first} on, or none")
     return first if since is None else since

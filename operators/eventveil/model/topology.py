@@ -241,6 +241,14 @@ class Source:
         return "user" if self.count is None else "column"
 
     @property
+    def verdicts_may_change(self) -> bool:
+        """Whether a record may be judged in another way when it is read again, under the same file.
+
+        A schema that its registry did not know may be known by then, and time zones follow a database.
+        """
+        return self.format in BY_SCHEMA or self.time_zone is not None
+
+    @property
     def writers(self) -> str:
         """Who chooses that partition, in words."""
         return "producers" if self.count is None else "the engine"

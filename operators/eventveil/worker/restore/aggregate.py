@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kinds.placement import StreamPlan
+from eventveil.lifecycle.beginning import earliest_append
 from eventveil.lifecycle.manifest import ManifestRecord, check_neighbours
 from eventveil.model.records import TopicPartition
 from eventveil.tasks.aggregate import Aggregation, Outputs
@@ -33,7 +34,11 @@ def restore_aggregate(
     for plan in plans:
         manifest = ManifestRecord.find(states, plan.name, place)
         manifest.check(plan.fields(live.partitions), source.topic, live.id, source.partition, place)
-        streams[plan.name] = (plan.stream, manifest.counter_state(states, place).waiting_for(events))
+        state = manifest.counter_state(states, place).waiting_for(events)
+        if plan.stream.source.verdicts_may_change and plan.stream.source.append_time == "broker":
+            begin = cluster.offsets_at([source], earliest_append(plan, state.next))[source]
+            state = state.judging_from(begin, keeps_marks=raw is not None)
+        streams[plan.name] = (plan.stream, state)
         grown[plan.name] = manifest.grown
     check_neighbours(states, source.topic, source.partition, place)
     outputs = Outputs(topology.partials, {plan.name: plan.partials_partition for plan in plans}, table.place)
