@@ -77,36 +77,48 @@ def test_one_that_ends_too_early_is_looked_at_again_before_it_is_refused(
     assert doubt.value.refusal.remedy == MIGRATE_LOST
 
 
-def test_a_take_over_finds_a_log_that_ends_below_the_last_boundary() -> None:
-    """All that was read is there. Only the life that follows would find that more was, each anew."""
-    lived = Lifetime(append_time="boundary")
-    lived.count(TopicPartition(COUNTING, 0), FIRST + 1)
-    states = lived.tables[COUNTING, 0]
-    state = lived.checkpoint.counting[COUNTING, 0][1]
-    states[b"visits"] = state.replace(boundaries=(Boundary(FIRST, 12),)).encode()
+class Found(Log):
+    """All that a take-over asks of a cluster. ``begins`` is the first offset that has a given append time."""
 
-    class Table:
-        topic, partition, owner = COUNTING, 0, "app-aggregate-0"
-        place = TopicPartition(COUNTING, 0)
+    def __init__(self, end: int, begins: int = 0) -> None:
+        super().__init__(0, end)
+        self.begins = begins
+        self.asked: list[int] = []
 
-        def take_over(self, **_: object) -> dict[bytes, bytes]:
-            return states
+    def id(self) -> str:
+        return "cluster"
 
-        def close(self) -> None: ...
+    def existing(self, names: Collection[str]) -> dict[str, Topic]:
+        return {name: Topic(name, "id", 2) for name in names}
 
-    class Found(Log):
-        def id(self) -> str:
-            return "cluster"
+    topics = existing
 
-        def existing(self, names: Collection[str]) -> dict[str, Topic]:
-            return {name: Topic(name, "id", 2) for name in names}
+    def offsets_at(self, places: Collection[tuple[str, int]], time: int) -> dict[tuple[str, int], int]:
+        self.asked.append(time)
+        return dict.fromkeys(places, self.begins)
 
-        topics = existing
 
-    async def take_over(end: int) -> int:
-        # All that a take-over asks of a table and of a cluster.
-        cluster: Any = Found(0, end)
-        table: Any = Table()
+class Table:
+    """All that a take-over asks of a table."""
+
+    topic, partition, owner = COUNTING, 0, "app-aggregate-0"
+    place = TopicPartition(COUNTING, 0)
+
+    def __init__(self, states: dict[bytes, bytes]) -> None:
+        self._states = states
+
+    def take_over(self, **_: object) -> dict[bytes, bytes]:
+        return self._states
+
+    def close(self) -> None: ...
+
+
+def take_over(lived: Lifetime, found: Found) -> int:
+    """The offset from which an owner reads that takes over a counting partition."""
+
+    async def run() -> int:
+        cluster: Any = found
+        table: Any = Table(lived.tables[TopicPartition(COUNTING, 0)])
         missing: Any = None
         context = Context(
             topology(), cluster, Inquiry(cluster, Threads().waiting), Threads(),
@@ -117,10 +129,45 @@ def test_a_take_over_finds_a_log_that_ends_below_the_last_boundary() -> None:
             TopicPartition("t", 0), restore, table, context, PartitionClock(SYSTEM_CLOCK, 0)
         ).take_over()
 
-    assert asyncio.run(take_over(12)) == 7
+    return asyncio.run(run())
+
+
+def test_a_take_over_finds_a_log_that_ends_below_the_last_boundary() -> None:
+    """All that was read is there. Only the life that follows would find that more was, each anew."""
+    lived = Lifetime(append_time="boundary")
+    lived.count(TopicPartition(COUNTING, 0), FIRST + 1)
+    state = lived.checkpoint.counting[TopicPartition(COUNTING, 0)][1]
+    lived.tables[TopicPartition(COUNTING, 0)][b"visits"] = state.replace(
+        boundaries=(Boundary(FIRST, 12),)
+    ).encode()
+    assert take_over(lived, Found(12)) == 7
     with pytest.raises(Unsettled, match="it ends before the last record that the state refers to") as doubt:
-        asyncio.run(take_over(11))
+        take_over(lived, Found(11))
     assert "`eventveil migrate TOPOLOGY --lost --apply`" in str(doubt.value.refusal)
+
+
+@pytest.mark.parametrize(
+    ("settings", "resume"),
+    [
+        ({}, 7),
+        ({"format": "avro"}, 3),
+        ({"time_zone": "Europe/Berlin"}, 3),
+        ({"format": "avro", "append_time": "boundary"}, 7),
+    ],
+)
+def test_a_take_over_reads_all_again_that_may_be_judged_in_another_way(
+    settings: dict[str, Any], resume: int
+) -> None:
+    """By the time from which the next timestamp can have events, and not by the first event that counts."""
+    lived = Lifetime(**settings)
+    lived.count(TopicPartition(COUNTING, 0), FIRST + 1)
+    found = Found(12, begins=3)
+    assert take_over(lived, found) == resume
+    rules = lived.stream.timeline
+    begins = rules.origin + FIRST * rules.interval - rules.max_ahead - rules.clock_skew
+    assert found.asked == ([begins] if resume == 3 else [])
+    # It is never later than the state says.
+    assert take_over(lived, Found(12, begins=9)) == 7
 
 
 def ask(log: Log, position: int) -> int:
