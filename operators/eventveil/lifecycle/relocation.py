@@ -10,10 +10,12 @@ timestamp that some partition has closed, so that none is counted under two numb
 partition than its timestamp says is a dead letter. A new partition reports the timestamps before ``since``
 too, with nothing in them, so that a release waits for the same partitions at all times.
 
-**No event is judged under two numbers** that could count under the second alone: it would count only where it
-is read again, and that depends on events of others (``eventveil.lifecycle.migration``). Where the new number
-is a multiple of the old one there is none: who belongs to a partition among twice as many belonged there
-before. Otherwise ``since`` is also above every timestamp of which an event can have been judged.
+**No event counts because of another user's.** One that was judged under the old number, and counts under the
+new one alone, must not count only where it is read again, for that depends on events of others
+(``eventveil.lifecycle.migration``). Where the new number is a multiple of the old one there is none: who
+belongs to a partition among twice as many belonged there before. Otherwise all records are read again that
+can belong to timestamps to come. Where boundaries stand for append times nobody knows from where on; there
+``since`` is above every timestamp of which an event can have been judged.
 
 **An event counts once.** What was closed stays closed: what is read again, in whatever topic, can only count
 in a timestamp of which this partition has reported nothing. Where partial counts are gone with their topic,
@@ -154,8 +156,8 @@ def relocate(
     if grown:
         earlier = max((one.since for one in known.grown), default=0)
         first = max(checkpoint.state.next, earlier, *(part.state.next for part in parts))
-        if len(inputs.logs) % before:
-            first = max(first, _never_judged(stream, inputs.now))
+        if len(inputs.logs) % before and _by_boundary(stream) and _SOURCE not in differences:
+            first = max(first, _never_judged(stream, checkpoint, inputs.now))
         growth = Growth(_declared(stream, since, first), before)
         differences[SINCE] = Difference(None, growth.since)
         differences[_PARTITIONS] = Difference(before, len(inputs.logs))
@@ -245,7 +247,7 @@ def _check(
             "its events are re-keyed, and how far each partition of the topic has been passed on is part of "
             "its state: neither another number of partitions nor another topic can take their place"
         )
-    elif stream.source.append_time == "boundary" and again:
+    elif _by_boundary(stream) and again:
         what = (
             "its partial counts are gone, and with append_time: boundary nothing else records what was late"
         )
@@ -283,6 +285,8 @@ def _moved(
     else:
         # Among the events of a timestamp that is counted again the first ones may be gone.
         gone = needed < log.begin or (again and 0 < log.begin == needed)
+        if grown and len(inputs.logs) % checkpoint.manifest.fields[_PARTITIONS] and not _by_boundary(stream):
+            needed = min(needed, log.again)
     resume = max(needed, log.begin)
     if stream.source.watermark is not None and (replaced or needed != state.resume):
         # What was read before says nothing of another topic, and those behind are met again.
@@ -317,19 +321,23 @@ def _all_of(spans: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
     return (min(first for first, _ in found), max(last for _, last in found)) if found else None
 
 
-def _never_judged(stream: Stream, now: int) -> int:
-    """The first timestamp of which every event until ``now`` (epoch ms) was too far ahead."""
-    rules = stream.timeline
-    latest = now + rules.clock_skew
-    if stream.source.append_time == "boundary":
-        # The next reference of ``max_ahead``, or one after it.
-        following = timeline.timestamp_of(rules, latest) + timeline.step_of(rules)
-        latest = timeline.deadline_of(rules, following)
-    return timeline.timestamp_of(rules, latest + rules.max_ahead) + 1
+def _by_boundary(stream: Stream) -> bool:
+    return stream.source.append_time == "boundary"
+
+
+def _never_judged(stream: Stream, checkpoint: Checkpoint, now: int) -> int:
+    """By boundaries, the first timestamp of which every event until ``now`` (epoch ms) was too far ahead."""
+    rules, states = stream.timeline, [state for _, state in checkpoint.counting.values()]
+    reached = [state.first - 1 for state in states]
+    # Those of a clock that has been set back are ahead of ``now``.
+    reached += [state.boundaries[-1].last for state in states if state.boundaries]
+    following = max(timeline.timestamp_of(rules, now + rules.clock_skew), *reached) + timeline.step_of(rules)
+    latest = timeline.deadline_of(rules, following) + rules.max_ahead
+    return timeline.timestamp_of(rules, latest) + 1
 
 
 def _declared(stream: Stream, since: int | None, first: int) -> int:
     if since is not None and since < first:
-        what = f"events of timestamp {since} are counted already, in as many partitions as the source had"
+        what = f"events of timestamp {since} may be judged already, for as many partitions as the source had"
         raise StateRefused(f"stream {stream.name}", what, f"Choose a timestamp from {first} on, or none")
     return first if since is None else since

@@ -203,6 +203,10 @@ def _check_noise(mechanism: Section, problems: Problems) -> None:
         problems.add(place, f"{name}: found {given.text}, expected at least 1/1000000")
 
 
+#: Of records of a pan-private stream. Which of them are depends on whose events count.
+_TWICE = "records are judged twice"
+
+
 def _check_pan_private(stream: Section, mechanism: Section, problems: Problems) -> None:
     """What pan-privacy needs of the other settings (docs/decisions/0011-pan-private.md)."""
     counts = stream.get("counts")
@@ -220,14 +224,15 @@ def _check_pan_private(stream: Section, mechanism: Section, problems: Problems) 
         (mechanism, "adjacency", "substitute", "a look at the worker shows that events happened"),
         (stream.get("source"), "repartition", "false", "a topic of re-keyed events is a copy of them"),
         (stream.get("source"), "append_time", "broker", "boundaries are for partitions of raw counts"),
+        (stream.get("source"), "format", "json", f"{_TWICE}, and a schema may become known in between"),
+        (stream.get("source"), "time_zone", None, f"{_TWICE}, and time zones follow a database"),
         (stream.get("timeline"), "on_missing", "wait", "its one partition cannot be left out"),
     )
     _check_room(stream.get("timeline"), mechanism, problems)
     for section, key, needed, why in needs:
         if section is not None and section.get(key) not in (needed, None):
-            problems.add(
-                section.at(key), f"{section.name(key)}: pan_private needs {key}: {needed}, because {why}"
-            )
+            what = f"no {key}" if needed is None else f"{key}: {needed}"
+            problems.add(section.at(key), f"{section.name(key)}: pan_private needs {what}, because {why}")
 
 
 def _check_room(timeline: Section | None, mechanism: Section, problems: Problems) -> None:

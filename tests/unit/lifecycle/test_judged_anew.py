@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
+from eventveil.counting.boundaries import Boundary
 from eventveil.counting.counter import CounterState
 from eventveil.lifecycle.migration import check_sound
 from eventveil.lifecycle.relocation import InputTopics, Log, relocate
@@ -21,7 +22,7 @@ from eventveil.model.records import Chunk, TopicPartition
 from eventveil.model.topology import Condition, NameMap
 from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.topology.changes import REFUSED_BY_BOUNDARY, SOUND
-from tests.unit.migrating import COUNTING, PARTITIONS, Lifetime
+from tests.unit.migrating import COUNTING, FIRST, PARTITIONS, Lifetime
 from tests.unit.support import aggregator, chunk, sparse, stream
 
 HOUR = 3_600_000
@@ -233,7 +234,9 @@ def test_more_partitions_let_no_event_count_because_of_another_users(
         if append_time == "boundary":
             new.capture_boundary(BEGIN + 2 * HOUR, records.next_offset)
         found.append(counted(new, BEGIN + 2 * HOUR, records.next_offset))
-    assert found == [1, 0]
+    # With boundaries they are of timestamps before the declared one.
+    count = len(moving) if append_time == "broker" else 0
+    assert found == [1 + count, count]
 
 
 def relocated(life: Lifetime, judged: CounterState, partitions: int, now: int, end: int) -> tuple[Any, Any]:
@@ -249,3 +252,18 @@ def relocated(life: Lifetime, judged: CounterState, partitions: int, now: int, e
     assert found is not None
     manifest, state = found.counting[FIRST_PLACE]
     return manifest.grown, state
+
+
+def test_boundaries_that_are_ahead_of_the_clock_move_the_declared_timestamp() -> None:
+    """A stream may begin in the future, and a clock may have been set back: both admitted later events."""
+    found = []
+    for captured in ((), (Boundary(40, 1),)):
+        life = Lifetime(**LINE, append_time="boundary")
+        state = life.checkpoint.counting[FIRST_PLACE][1].replace(judged=1, boundaries=captured)
+        growth, _ = relocated(life, state, 3, 1, 1)
+        found.append(growth[-1].since)
+    # The reference is the deadline of the timestamp after the first or the captured one, and one hour.
+    assert found == [FIRST + 3, 44]
+    life = Lifetime(**LINE, append_time="boundary")
+    growth, _ = relocated(life, life.checkpoint.counting[FIRST_PLACE][1], 4, 1, 1)
+    assert growth[-1].since == FIRST, "no event of twice as many partitions was in the wrong one"

@@ -577,7 +577,7 @@ def by_boundaries(events: Sequence[Event], boundaries: Sequence[dict[int, int]])
     contributed: Counter[tuple[str, int]] = Counter()
     for reached, _, _, user, column, time in sorted(placed):
         timestamp = (time - 1000) // 10 + 1
-        early = time > 1000 + (reached + 1) * 10 + 5 + 3 + 7
+        early = time > 1000 + (reached + 1) * 10 + 5 + 7
         if column in "ab" and timestamp > reached and not early and contributed[user, timestamp] < BOUND:
             contributed[user, timestamp] += 1
             counts[timestamp, "ab".index(column)] += 1

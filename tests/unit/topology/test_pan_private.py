@@ -11,6 +11,7 @@ from tests.unit.topology.examples import BASE, changed, load_text, problems_of, 
 
 NO_BUDGET = ("budget: {epsilon: 5, span: 5d}\n", "")
 TRUSTED = ("[ATL, BOS]", "[ATL, BOS]\n      contributions: trusted")
+REGISTRY = ("version: 1\n", "version: 1\nregistry: {url: 'http://registry'}\n")
 SINGLE = ("window: 120", "window: 120\n      adjacency: substitute\n      pan_private: single")
 
 
@@ -47,6 +48,16 @@ def test_a_pan_private_stream_is_read(tmp_path: Path) -> None:
             [TRUSTED, SINGLE, ("/tailnum", "/tailnum\n      append_time: boundary")],
             "11:20",
             "source.append_time: pan_private needs append_time: broker",
+        ),
+        (
+            [TRUSTED, SINGLE, ("/tailnum", "/tailnum\n      time_zone: Europe/Berlin")],
+            "11:18",
+            "source.time_zone: pan_private needs no time_zone, because records are judged twice, and time",
+        ),
+        (
+            [TRUSTED, SINGLE, ("/tailnum", "/tailnum\n      format: avro"), REGISTRY],
+            "12:15",
+            "source.format: pan_private needs format: json, because records are judged twice, and a schema",
         ),
         (
             [TRUSTED, SINGLE, ("interval: 1h", "interval: 1h\n      on_missing: release")],
