@@ -144,8 +144,8 @@ class _Searching:
         affordable = [one for one in found if self._work(tally, one) <= MOST_CELLS]
         if not found:
             raise EventveilError(
-                "no interval divides both what is wanted and what is protected; --total hour or day and"
-                " --protect day or week go together"
+                "no interval divides both the period of --total and that of --protect, which is the window of"
+                " the topology unless it is given; --total hour or day and --protect day or week go together"
             )
         self._run, self._intervals = run, affordable or found[:1]
         skipped = tuple(one for one in found if one not in self._intervals)

@@ -41,6 +41,8 @@ from eventveil.tasks.values import READ
 _TOPIC = "topic:"
 #: From this many empty timestamps before the first event on, a replay says how to begin later.
 _MANY_EMPTY = 100
+#: More timestamps than this are announced before they are released.
+_MANY = 1_000_000
 #: One looks for the first event at one release in this many.
 _LOOK = 1000
 _MORE_MEMORY = (
@@ -252,7 +254,12 @@ def _range_of(span: ReplaySpan, stream: Stream, *, from_origin: bool) -> str:
     rules, first = stream.timeline, span.first[stream.name]
     begins = format_rfc3339(start_of(rules, first)) + " (timeline.origin)" * from_origin
     if span.last is None:
-        return f"{stream.name} is released from {begins} to the timestamp of its last event"
+        until_now = timestamp_of(rules, time.time_ns() // 1_000_000) - first
+        many = (
+            f", up to {until_now:,} timestamps until now; --from TIME leaves out those before the first event"
+        )
+        told = f"{stream.name} is released from {begins} to the timestamp of its last event"
+        return told + many * (until_now > _MANY)
     last = span.last[stream.name]
     if last < first:
         return f"no timestamp of {stream.name} ends by then"

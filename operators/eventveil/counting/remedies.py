@@ -51,7 +51,8 @@ REMEDIES: Mapping[Reason, Remedy] = {
     ),
     Reason.UNKNOWN_COLUMN: Remedy(
         ("counts.columns", "counts.unknown"),
-        "list it if it is public knowledge, or set `unknown` to a column that counts it",
+        "before the stream begins, list it if it is public knowledge; afterwards columns cannot change, but"
+        " `unknown` can be a column that counts it, or ignore",
     ),
     Reason.TIME_UNREADABLE: Remedy(
         ("source.time", "source.time_zone", "source.time_unit"),
@@ -67,7 +68,11 @@ REMEDIES: Mapping[Reason, Remedy] = {
         " append_time is boundary",
     ),
     Reason.TOO_FAR_AHEAD: Remedy(("timeline.max_ahead",), "correct the producer's clock, or raise max_ahead"),
-    Reason.LATE: Remedy(("timeline.lateness",), "raise lateness: releases wait for it"),
+    Reason.LATE: Remedy(
+        ("timeline.lateness",),
+        "nothing, if brokers or producers were away; if events are often this late, raise lateness, for which"
+        " releases wait",
+    ),
     Reason.AFTER_CLOSE: Remedy(
         ("timeline.clock_skew",), "raise clock_skew, and check the clocks of brokers and workers"
     ),

@@ -103,11 +103,14 @@ class ManifestRecord(Durable, frozen=True):
             changed.discard("repartition.partitions")
         # What the file says is certain; what the brokers say may be old. A setting that no migration changes
         # comes first: others may follow from it, as periods do from the interval.
-        for name in sorted(changed, key=lambda name: (name in _TOLD_BY_BROKERS, name in SOUND, name)):
+        ordered = sorted(changed, key=lambda name: (name in _TOLD_BY_BROKERS, name in SOUND, name))
+        for name in ordered[:1]:
             refuse = doubt if name in _TOLD_BY_BROKERS else StateRefused
+            others = ", ".join(one for one in ordered[1:] if not one.startswith(f"{name}."))
             raise refuse(
                 f"{place}, stream {self.stream}",
-                changes.changed(name, self.fields.get(name), fields.get(name)),
+                changes.changed(name, self.fields.get(name), fields.get(name))
+                + (f" ({others} changed too)" if others else ""),
                 told(name),
             )
         if (self.topic, self.partition) != (topic, partition):

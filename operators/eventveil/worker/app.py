@@ -127,7 +127,7 @@ class Worker:
             doubt_seconds=doubt_seconds,
             doubted=self._cluster.renew,
             observation=self.observation,
-            told=Told(partial(obstacle, topology.kafka), self._threads.diagnosing),
+            told=Told(partial(obstacle, topology.kafka), self._threads.diagnosing, self.observation),
             wake=self._wake,
         )
         self._contended = ContendedName(member, self.observation.fenced.total)

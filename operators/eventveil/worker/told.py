@@ -18,6 +18,7 @@ from eventveil.kafka.changelog import TransactionFailed
 from eventveil.kafka.words import words_of
 from eventveil.model.errors import EventveilError, Unsettled
 from eventveil.model.records import TopicPartition
+from eventveil.worker.observe.observation import Observation
 from eventveil.worker.threads import Blocking
 
 log = logging.getLogger(__name__)
@@ -32,11 +33,13 @@ class Told:
     """Logs why partitions are taken over again.
 
     ``obstacle`` says what keeps this process from all brokers, or None; it may block for seconds, and
-    ``diagnosing`` runs it in a thread.
+    ``diagnosing`` runs it in a thread. ``observation`` is told of an outage.
     """
 
-    def __init__(self, obstacle: Callable[[], EventveilError | None], diagnosing: Blocking) -> None:
-        self._obstacle, self._diagnosing = obstacle, diagnosing
+    def __init__(
+        self, obstacle: Callable[[], EventveilError | None], diagnosing: Blocking, observation: Observation
+    ) -> None:
+        self._obstacle, self._diagnosing, self._observation = obstacle, diagnosing, observation
         #: The partitions by topic and reason, each with what is said of the reason in full.
         self._gathered: dict[tuple[str, str], tuple[str, set[int]]] = {}
         self._telling: asyncio.Task[None] | None = None
@@ -62,10 +65,10 @@ class Told:
             log.info(
                 "brokers answer again after %.0f s; what became due meanwhile is released now; events that "
                 "producers kept back do not count if they are appended after their deadline "
-                "(eventveil_events_total, outcome late)",
+                "(`eventveil dead TOPOLOGY` shows them)",
                 time.monotonic() - self._away,
             )
-            self._away = None
+            self._away = self._observation.outage = None
 
     async def _tell(self) -> None:
         await asyncio.sleep(_GATHER_SECONDS)
@@ -79,7 +82,7 @@ class Told:
             self._tell_reason(topic, reason, text, partitions)
 
     def _tell_outage(self, obstacle: EventveilError) -> None:
-        now = time.monotonic()
+        now, self._observation.outage = time.monotonic(), str(obstacle)
         if self._away is None or now >= self._away_told + _OUTAGE_SECONDS:
             self._away_told = now
             log.warning("no broker answers, so nothing is counted or released; retrying: %s", obstacle)

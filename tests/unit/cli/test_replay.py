@@ -134,6 +134,13 @@ def test_it_says_beforehand_which_timestamps_it_releases(folder: Path) -> None:
     assert "(timeline.origin) to the timestamp of its last event\n" in run("--force", to="last").stderr
 
 
+def test_many_timestamps_until_now_are_announced(folder: Path) -> None:
+    path = folder / "t.yaml"
+    path.write_text(path.read_text().replace("interval: 1h", "interval: 30s").partition("budget:")[0])
+    told = run("--from", "2013-01-01T03:00:00Z", to="last").stderr
+    assert re.search(r"its last event, up to \d+,\d{3},\d{3} timestamps until now; --from TIME leaves", told)
+
+
 def test_sigterm_leaves_nothing_behind(folder: Path) -> None:
     command = [sys.executable, "-c", "from eventveil.cli.main import main; main()", "replay", "t.yaml"]
     command += ["--output", "out.jsonl", "--input", "/dev/stdin", "--to", "2013-01-01T04:00:00Z"]

@@ -103,6 +103,15 @@ def test_another_bound_of_a_column_is_refused_until_it_is_migrated(
     assert "eventveil migrate" in raised.value.remedy
 
 
+def test_all_changed_settings_are_named_at_once() -> None:
+    present = fields(stream(user="/id", column="/place", epsilon=Fraction(2), epsilon_text="2"))
+    with pytest.raises(StateRefused) as raised:
+        MANIFEST.replace(fields=fields(stream())).check(present, "raw", "topic-id", 2, PLACE)
+    assert raised.value.what == (
+        "source.user was '/user' and is '/id' now (mechanism.epsilon, source.column changed too)"
+    )
+
+
 @pytest.mark.parametrize("name", CHANGED)
 def test_a_changed_fact_names_itself_with_both_values_and_the_remedy(name: str) -> None:
     before, now = fields()[name], CHANGED[name][name]

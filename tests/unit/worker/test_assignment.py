@@ -120,7 +120,7 @@ class Recorded(Told):
     """What would be logged of owners that ended."""
 
     def __init__(self) -> None:
-        super().__init__(lambda: None, AtOnce().waiting)
+        super().__init__(lambda: None, AtOnce().waiting, Observation(topology()))
         self.ends: list[tuple[TopicPartition, Exception]] = []
 
     def stopped(self, tp: TopicPartition, error: Exception) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -11,7 +12,9 @@ from eventveil.kafka.changelog import TransactionFailed
 from eventveil.model.errors import EventveilError, Unsettled
 from eventveil.model.records import TopicPartition
 from eventveil.worker import told
+from eventveil.worker.observe.observation import Observation
 from eventveil.worker.told import Told
+from tests.unit.support import topology
 
 NO_LEADER = KafkaException(KafkaError(KafkaError._NOENT, "Failed to query partition leaders"))
 LATER = KafkaException(KafkaError(KafkaError._TIMED_OUT, "Failed while waiting for controller"))
@@ -25,6 +28,10 @@ def logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) ->
     monkeypatch.setattr(told, "_GATHER_SECONDS", 0.01)
     caplog.set_level("INFO")
     return caplog
+
+
+def made(obstacle: Callable[[], EventveilError | None]) -> Told:
+    return Told(obstacle, asyncio.to_thread, Observation(topology()))
 
 
 def failures(one: Told, *rounds: list[tuple[int, Exception]]) -> None:
@@ -41,9 +48,7 @@ def failures(one: Told, *rounds: list[tuple[int, Exception]]) -> None:
 
 
 def test_partitions_with_the_same_reason_are_one_line(logged: pytest.LogCaptureFixture) -> None:
-    failures(
-        Told(lambda: None, asyncio.to_thread), [(partition, NO_LEADER) for partition in (3, 0, 1, 2, 9, 6, 7)]
-    )
+    failures(made(lambda: None), [(partition, NO_LEADER) for partition in (3, 0, 1, 2, 9, 6, 7)])
     assert logged.messages == [
         "stopped processing raw, partitions 0-3, 6-7, 9; retrying: Failed to query partition leaders (_NOENT)"
     ]
@@ -51,7 +56,7 @@ def test_partitions_with_the_same_reason_are_one_line(logged: pytest.LogCaptureF
 
 def test_other_reasons_are_lines_of_their_own(logged: pytest.LogCaptureFixture) -> None:
     failed = TransactionFailed("app-aggregate-1", KafkaError(KafkaError._TIMED_OUT, "timed out"))
-    failures(Told(lambda: None, asyncio.to_thread), [(0, NO_LEADER), (1, failed), (2, DOUBT), (3, NO_LEADER)])
+    failures(made(lambda: None), [(0, NO_LEADER), (1, failed), (2, DOUBT), (3, NO_LEADER)])
     assert logged.messages == [
         "stopped processing raw, partitions 0, 3; retrying: Failed to query partition leaders (_NOENT)",
         "stopped processing raw, partition 1; retrying: transaction failed: _TIMED_OUT: timed out",
@@ -62,7 +67,7 @@ def test_other_reasons_are_lines_of_their_own(logged: pytest.LogCaptureFixture) 
 def test_a_reason_is_told_in_full_once_in_a_while(
     logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = Told(lambda: None, asyncio.to_thread)
+    one = made(lambda: None)
     failures(one, [(0, DOUBT)], [(0, DOUBT), (1, DOUBT)])
     monkeypatch.setattr(told, "_SHORT_SECONDS", 0.0)
     failures(one, [(0, DOUBT)])
@@ -76,16 +81,18 @@ def test_a_reason_is_told_in_full_once_in_a_while(
 def test_an_outage_is_told_once_with_what_is_the_matter_and_its_end(
     logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = Told(lambda: NOTHING_LISTENS, asyncio.to_thread)
+    one = made(lambda: NOTHING_LISTENS)
     everyone = [(partition, LATER) for partition in range(12)]
     failures(one, [(partition, NO_LEADER) for partition in range(12)], everyone, everyone)
     away = f"no broker answers, so nothing is counted or released; retrying: {NOTHING_LISTENS}"
     assert logged.messages == [away]
+    assert one._observation.outage == str(NOTHING_LISTENS)
     monkeypatch.setattr(told, "_OUTAGE_SECONDS", 0.0)
     failures(one, everyone)
     assert logged.messages == [away, away]
     one.taken_over()
     one.taken_over()
+    assert one._observation.outage is None
     (again,) = logged.messages[2:]
     assert again.startswith("brokers answer again after 0 s; what became due meanwhile is released now")
 
@@ -93,6 +100,6 @@ def test_an_outage_is_told_once_with_what_is_the_matter_and_its_end(
 def test_a_doubt_asks_no_broker(logged: pytest.LogCaptureFixture) -> None:
     """It is what a broker said."""
     asked: list[None] = []
-    failures(Told(lambda: asked.append(None), asyncio.to_thread), [(0, DOUBT)])
+    failures(made(lambda: asked.append(None)), [(0, DOUBT)])
     assert not asked
     assert len(logged.messages) == 1

@@ -142,6 +142,8 @@ class Observation:
         self.losses: Losses | None = None
         #: What a start would refuse of the topics as they are now.
         self.mistakes: Sequence[str] = ()
+        #: What keeps this worker from all brokers, if something does.
+        self.outage: str | None = None
         self._overdue, self._progress = Overdue(), Progress()
         #: When the event loop was last seen running, in monotonic seconds.
         self.beat = time.monotonic()
@@ -194,7 +196,7 @@ class Observation:
         self._overdue.look(delays, now)
         if released := self._progress.look(following, now):
             log.info(
-                "released (logged once an hour): %s",
+                "released (from now on logged once an hour): %s",
                 listed([self._until(*one) for one in sorted(released.items())]),
             )
         self.beat = now
@@ -301,8 +303,9 @@ class Observation:
             if (view := partitions.get(tp)) is not None and now - view.progressed >= STALL_SECONDS
         ]
         holds = self.holds(now)
+        outage = [] if self.outage is None else [f"no broker answers: {self.outage}"]
         if raw:
-            return sorted(
+            return outage + sorted(
                 [*self.mistakes]
                 + [f"{tp}: {_HELD[hold]}" for tp, hold in holds.items() if tp in assigned]
                 + [f"{tp}: is being taken over{_after(errors.get(tp))}" for tp in taken]
@@ -310,6 +313,7 @@ class Observation:
             )
         failed = [tp for tp in taken if tp in errors]
         return [
+            *outage,
             *self.mistakes,
             *(
                 line

@@ -50,6 +50,14 @@ def test_a_stand_by_worker_without_partitions_is_ready() -> None:
     assert observation().obstacles(1.0) == []
 
 
+@pytest.mark.parametrize("raw", [False, True])
+def test_an_outage_is_the_first_reason(raw: bool) -> None:
+    made = observation(SOURCE)
+    made.outage = "kafka-1:9092: nothing listens there"
+    first, _ = made.obstacles(1.0, raw)
+    assert first == "no broker answers: kafka-1:9092: nothing listens there"
+
+
 def test_every_assigned_partition_must_be_owned_and_the_others_are_counted_by_topic() -> None:
     made = observation(SOURCE, OTHER, PARTIALS)
     made.gave_up(OTHER, RuntimeError("no broker"), False)
@@ -163,7 +171,7 @@ def test_a_release_is_told_of_with_its_end(caplog: pytest.LogCaptureFixture) -> 
         for second, following in enumerate((1, 1, 3, 4)):
             made.look({PARTIALS: view(next_timestamp=following)}, float(second), DUE + 2000)
     assert caplog.messages == [
-        "released (logged once an hour): timestamp 2 of visits, until 1970-01-01T00:00:01.020Z"
+        "released (from now on logged once an hour): timestamp 2 of visits, until 1970-01-01T00:00:01.020Z"
     ]
 
 
