@@ -77,14 +77,19 @@ def looked_at(window: int) -> int:
     return min(max(window, LEAST), MOST)
 
 
-def state_of(totals: Sequence[Total], expected: int | None = None) -> State:
-    """What totals of consecutive timestamps say together; ``expected`` is that of one on average."""
+def state_of(totals: Sequence[Total], whole: int, expected: int | None = None) -> State:
+    """What totals of consecutive timestamps say together; ``expected`` is that of one on average.
+
+    ``whole`` is how many are looked at where there are as many (``looked_at``). Of fewer, those that all go
+    along with a single draw say no more than it does, and the first draw of a stream may have had few events.
+    """
     number = len(totals)
     if number < LEAST:
         return "unknown"
     counted, error = sum(one.counted for one in totals), _error(totals)
     if counted <= _SURE * error:
-        return "nothing"
+        single = sum(one.fresh for one in totals) == 1
+        return "unknown" if single and number < whole else "nothing"
     if expected is not None and counted + _SURE * error < expected * number / 2:
         return "much-less"
     return "counting"

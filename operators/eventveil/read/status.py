@@ -13,7 +13,7 @@ import msgspec
 from eventveil.model import timeline
 from eventveil.model.topology import Stream
 from eventveil.privacy import gaussian
-from eventveil.read.health import State, Total, state_of, total_of
+from eventveil.read.health import State, Total, looked_at, state_of, total_of
 from eventveil.read.problems import ReadingError
 from eventveil.read.records import Record, decode
 from eventveil.topology.scalars import exact_number
@@ -213,7 +213,7 @@ def status_from(
         due=due,
         overdue=max(0, now - due),
         spent=_spent(record, finding),
-        state=state_of(totals, stream.counts.expected),
+        state=state_of(totals, looked_at(settings.window), stream.counts.expected),
         releases=len(totals),
         delta=None if promised is None else float(_exact(promised)),
         expected=stream.counts.expected,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from eventveil.read.health import STATES, State, Total, state_of, total_of
+from eventveil.read.health import LEAST, STATES, State, Total, state_of, total_of
 from tests.unit.read.making import record
 
 
@@ -29,13 +29,22 @@ def fresh(*counts: float, error: float = 10.0) -> list[Total]:
     ],
 )
 def test_states(totals: list[Total], expected: int | None, state: State) -> None:
-    assert state_of(totals, expected) == state
+    assert state_of(totals, LEAST, expected) == state
 
 
 def test_many_small_counts_are_told_from_noise_of_their_own_and_not_from_one_noise_repeated() -> None:
-    assert state_of(fresh(*[8] * 24)) == "counting"
+    assert state_of(fresh(*[8] * 24), 24) == "counting"
     repeated = [Total(8, 10, at == 0) for at in range(24)]
-    assert state_of(repeated) == "nothing"
+    assert state_of(repeated, 24) == "nothing"
+
+
+def test_a_single_draw_of_a_stream_that_has_begun_says_nothing_yet() -> None:
+    """It may be of a timestamp that the stream saw the end of."""
+    one_draw = [Total(8, 10, at == 0) for at in range(5)]
+    assert state_of(one_draw, 24) == "unknown"
+    assert state_of([*one_draw, Total(9, 10, True)], 24) == "nothing"
+    assert state_of(one_draw, 5) == "nothing"
+    assert state_of([Total(80, 10, at == 0) for at in range(5)], 24) == "counting"
 
 
 def test_the_total_of_a_record_has_the_error_of_a_sum() -> None:
@@ -55,7 +64,7 @@ def test_clipped_releases_of_nothing_are_nothing() -> None:
     counts = np.maximum(np.rint(noise), 0)
     # What `formats.release.clipped` says a count of 0 errs by.
     totals = [Total(float(one.sum()), 50 * 10.0, False) for one in counts]
-    assert state_of(totals) == "nothing"
+    assert state_of(totals, LEAST) == "nothing"
 
 
 def probabilities(true: Sequence[int], scale: float, expected: int) -> dict[State, float]:
@@ -72,7 +81,7 @@ def probabilities(true: Sequence[int], scale: float, expected: int) -> dict[Stat
         # Of releases with noise of their own and one error, only the sum matters.
         counts = [sum(true) + at - reach, *[0] * (len(true) - 1)]
         totals = [Total(count, scale * 2**0.5, True) for count in counts]
-        found[state_of(totals, expected)] += weight
+        found[state_of(totals, LEAST, expected)] += weight
     return found
 
 

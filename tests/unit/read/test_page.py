@@ -62,4 +62,7 @@ def test_the_rule_of_the_page_is_that_of_the_code() -> None:
     assert f"fully, {FILTERED.between} with the next, {FILTERED.between**2:.2f} with the one after" in PAGE
     assert f"{FILTERED.lasting} of the rest where releases are flat, and less where they go" in PAGE
     moved, filtered = NOISY.columns, FILTERED.columns
-    assert f"a correlation of {moved}, errors of kinds that filter one of {filtered}" in PAGE
+    assert (
+        f"a correlation of {moved} between columns, and errors of kinds that filter have one of {filtered}"
+        in PAGE
+    )

@@ -52,9 +52,10 @@ class CountingStates:
 
     def _note(self, name: str, total: Total) -> None:
         stream = self._streams[name]
-        kept = self._totals.setdefault(name, deque(maxlen=looked_at(stream.mechanism.window)))
+        whole = looked_at(stream.mechanism.window)
+        kept = self._totals.setdefault(name, deque(maxlen=whole))
         kept.append(total)
-        self._states[name] = state_of(kept, stream.counts.expected)
+        self._states[name] = state_of(kept, whole, stream.counts.expected)
         self._log(name, len(kept))
 
     def _log(self, name: str, looked_at: int) -> None:
