@@ -106,7 +106,10 @@ class ManifestRecord(Durable, frozen=True):
         ordered = sorted(changed, key=lambda name: (name in _TOLD_BY_BROKERS, name in SOUND, name))
         for name in ordered[:1]:
             refuse = doubt if name in _TOLD_BY_BROKERS else StateRefused
-            others = ", ".join(one for one in ordered[1:] if not one.startswith(f"{name}."))
+            # Parts of the same setting, and what follows from it in the topics, are not named beside it.
+            others = ", ".join(
+                one for one in ordered[1:] if not one.startswith(f"{name}.") and one not in _TOLD_BY_BROKERS
+            )
             raise refuse(
                 f"{place}, stream {self.stream}",
                 changes.changed(name, self.fields.get(name), fields.get(name))

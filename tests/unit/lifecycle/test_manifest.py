@@ -103,6 +103,14 @@ def test_another_bound_of_a_column_is_refused_until_it_is_migrated(
     assert "eventveil migrate" in raised.value.remedy
 
 
+def test_a_topic_that_follows_from_a_setting_is_not_named_beside_it() -> None:
+    former = fields(stream()) | {"sink.topic_id": "one"}
+    present = former | {"sink.topic": "other", "sink.topic_id": "two"}
+    with pytest.raises(StateRefused) as raised:
+        MANIFEST.replace(fields=former).check(present, "raw", "topic-id", 2, PLACE)
+    assert raised.value.what.endswith("and is 'other' now")
+
+
 def test_all_changed_settings_are_named_at_once() -> None:
     present = fields(stream(user="/id", column="/place", epsilon=Fraction(2), epsilon_text="2"))
     with pytest.raises(StateRefused) as raised:
