@@ -627,7 +627,7 @@ def test_that_no_number_is_expected_is_told_and_none_is_taken_from_the_data() ->
 def test_an_empty_source_is_no_fault_and_is_told() -> None:
     made = report(sample("murmur2", number=0))
     assert made.is_well
-    assert "there is no record" in "\n".join(made.lines())
+    assert "the topic has no records" in "\n".join(made.lines())
 
 
 def test_what_a_terminal_would_obey_is_not_printed() -> None:
