@@ -7,6 +7,8 @@ after an exception. So a client that is not needed any more is handed to a threa
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Mapping
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -16,6 +18,8 @@ from confluent_kafka.admin import AdminClient
 
 #: What may be put into it also while the garbage collector runs, in any thread.
 _ended: SimpleQueue[Admin] = SimpleQueue()
+#: References to an object that a list alone refers to: the list's, and that of who counts them.
+_ALONE = 2
 _starting = Lock()
 _freeing: Thread | None = None
 
@@ -43,5 +47,8 @@ def _start_freeing() -> None:
 
 def _free() -> None:
     while True:
-        # The reference goes with the value of the call, before the next is waited for.
-        _ended.get()
+        ended = [_ended.get()]
+        # The thread that ended it may not be done with it, and the last one to refer to it frees it.
+        while sys.getrefcount(ended[0]) > _ALONE:
+            time.sleep(0.01)
+        ended.clear()

@@ -18,10 +18,17 @@ from confluent_kafka.admin import OffsetSpec
 from eventveil.kafka.admin import Admin
 
 
+class Slow(Admin):
+    def __del__(self):
+        super().__del__()
+        # The thread that frees has the client now, and this one is not done with it.
+        time.sleep(0.3)
+
+
 class Cycle:
     def __init__(self):
         self.itself = self
-        self.client = Admin({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+        self.client = Slow({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
 
 
 gc.disable()
