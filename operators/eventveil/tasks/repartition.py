@@ -40,13 +40,17 @@ class RekeyerState(Durable, frozen=True):
     """What the changelog holds for one partition: ``position`` is the next offset to pass on.
 
     ``captures`` are those that a successor needs, ascending; there are none where brokers tell append times.
+    ``skew`` is the clock skew that they are to be read with, in ms; 0 in a state of version 0.2.0 or before.
     """
+
+    NEWER = ("skew",)
 
     instance: str
     partition: Natural
     position: Natural
     passed: Natural = written(0)
     captures: tuple[Capture, ...] = ()
+    skew: Natural = 0
 
     @property
     def known(self) -> int:
@@ -78,11 +82,16 @@ class Rekeyer(Task):
         own_times: bool = False,
     ) -> None:
         self._topic = source.topic
-        #: None where the broker tells append times.
-        self._captures = list(state.captures) if source.append_time == "boundary" else None
         self._passing = Passing(source, state.partition, partitions, own_times=own_times)
         self._timelines = list(timelines)
         self._skew = max(rules.clock_skew for rules in self._timelines)
+        #: None where the broker tells append times.
+        self._captures: list[Capture] | None = None
+        if source.append_time == "boundary":
+            # The skew may be another one since. When events were appended must not change with it: some were
+            # passed on with that time, and which ones depends on events of others.
+            added = self._skew - (state.skew or self._skew)
+            self._captures = [Capture(one.asked_at + added, one.end) for one in state.captures]
         self._partitions = partitions
         self._state, self._changelog = state, changelog
         # Every owner is asked for it at each fetch, and it changes with what is committed.
@@ -217,7 +226,9 @@ class Rekeyer(Task):
         if self._crosses(passed, self._complete):
             passed = self._complete
             marks = [mark(self._topic, state.partition, passed, to) for to in range(self._partitions)]
-        state = state.replace(position=self.position, passed=passed, captures=self._needed())
+        captures = self._needed()
+        skew = self._skew if captures else 0
+        state = state.replace(position=self.position, passed=passed, captures=captures, skew=skew)
         topic, partition = self._changelog
         durable = Outgoing(topic, state.encode(), self._topic.encode(), partition)
         return Transaction(

@@ -26,7 +26,7 @@ from eventveil.model.records import (
 )
 from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.tasks.passed_on import read_passed_on
-from eventveil.tasks.repartition import Rekeyer, RekeyerState
+from eventveil.tasks.repartition import Capture, Rekeyer, RekeyerState
 from eventveil.tasks.task import Transaction
 from tests.unit.support import INSTANCE, USER_OF_PARTITION, chunk, counter_state, event, sparse, stream
 
@@ -417,8 +417,9 @@ def test_counts_add_up_over_users_in_whatever_order_partitions_are_read(
 UNTOLD = stream(topic="app-repartition-raw", raw="raw", append_time="boundary", contributions=BOUND)
 
 
-def untold(state: RekeyerState = START) -> Rekeyer:
-    return Rekeyer(UNTOLD.source, [UNTOLD.timeline], 2, state, CHANGELOG)
+def untold(state: RekeyerState = START, skews: Sequence[int] = (3,)) -> Rekeyer:
+    timelines = [replace(UNTOLD.timeline, clock_skew=skew) for skew in skews]
+    return Rekeyer(UNTOLD.source, timelines, 2, state, CHANGELOG)
 
 
 def test_without_append_times_an_event_is_passed_on_with_the_moment_of_the_last_capture_before_it() -> None:
@@ -440,21 +441,30 @@ def test_without_append_times_an_event_is_passed_on_with_the_moment_of_the_last_
     assert not one.untimed
 
 
-def test_a_successor_gives_the_same_times_and_asks_for_no_end_again() -> None:
+@pytest.mark.parametrize("skews", [[3], [20], [1], [3, 20]])
+def test_a_successor_gives_the_same_times_whatever_the_skew_and_asks_for_no_end_again(
+    skews: Sequence[int],
+) -> None:
+    """What is passed on before it depends on events of others: an event must not be late only behind them."""
     one = untold()
     one.capture_boundary(1018, 1)
     one.capture_boundary(1028, 5)
     one.process(chunk([(NO_APPEND_TIME, event(HERE))] * 3))
     done = one.next(LAST)
     assert done is not None
-    successor = untold(RekeyerState.decode(state_of(done).encode(), "here"))
+    successor = untold(RekeyerState.decode(state_of(done).encode(), "here"), skews)
     assert state_of(done).known == one.known == 5
-    assert not successor.wants_boundary(1037)
+    assert not successor.wants_boundary(1034 + max(skews))
+    assert successor.wants_boundary(1035 + max(skews))
     successor.process(chunk([(NO_APPEND_TIME, event(HERE))] * 3, start=3))
     records = passed_on(successor)
     assert origins(records)[:3] == [
         (0, Origin(time, 0, at)) for time, at in ((1015, 3), (1015, 4), (1025, 5))
     ]
+    # And the next one, of a state that both have written.
+    last = untold(RekeyerState.decode(successor._state.encode(), "here"))
+    last.process(chunk([(NO_APPEND_TIME, event(HERE))], start=6))
+    assert origins(passed_on(last))[0] == (0, Origin(1025, 0, 6))
 
 
 def test_an_end_below_an_earlier_one_is_an_error_and_a_clock_put_back_captures_nothing_twice() -> None:
@@ -473,6 +483,12 @@ def test_an_end_below_an_earlier_one_is_an_error_and_a_clock_put_back_captures_n
 def test_captures_that_contradict_each_other_are_refused(captures: Any) -> None:
     with pytest.raises(StateRefused):
         RekeyerState.decode(orjson.dumps({**orjson.loads(START.encode()), "captures": captures}), "here")
+
+
+def test_captures_of_version_0_2_0_are_read_with_the_skew_of_the_file() -> None:
+    one = untold(START.replace(captures=(Capture(1018, 1),)))
+    one.process(chunk([(NO_APPEND_TIME, event(HERE))] * 2))
+    assert origins(passed_on(one))[:2] == [(0, Origin(0, 0, 0)), (0, Origin(1015, 0, 1))]
 
 
 OWN = replace(UNTOLD, source=replace(UNTOLD.source, time="$time", own_time=True))
