@@ -208,6 +208,23 @@ def test_a_take_over_believes_no_broker_that_shows_less_than_was_acknowledged(
     assert cut.asked >= 4
 
 
+def test_a_take_over_reads_the_headers_of_the_newest_records(kafka: str, new_topic: NewTopic) -> None:
+    topic, owner = new_topic("changelog", settings=COMPACTED), unique("owner")
+    table = FencedTable(Kafka(kafka), owner, topic, 0)
+    table.take_over()
+    by = [("eventveil.version", b"1")]
+    table.transact("close", [Outgoing(topic, b"1", key, 0, by) for key in (b"one", b"other", b"gone")])
+    table.transact("close", [Outgoing(topic, b"2", b"other", 0), Outgoing(topic, None, b"gone", 0)])
+    after = FencedTable(Kafka(kafka), owner, topic, 0)
+    assert after.take_over() == {b"one": b"1", b"other": b"2"}
+    assert {
+        key: [*headers] for key, headers in after.headers.items() if key in (b"one", b"other", b"gone")
+    } == {
+        b"one": by,
+        b"other": [],
+    }
+
+
 def test_without_the_barrier_the_same_broker_is_believed(
     kafka: str, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,8 +40,6 @@ class Lifetime:
         self.ledger: list[bytes] = []
         self.sink: list[bytes] = []
         self.tables: dict[TopicPartition, dict[bytes, bytes]] = {place: {} for place in self.places}
-        #: From which offset on records can belong to timestamps to come, where the log tells.
-        self.begins: dict[TopicPartition, int] = {}
         self.decisions: Iterator[bool] = cycle([True, False])
         for place in self.places:
             manifest = ManifestRecord(
@@ -159,8 +157,7 @@ class Lifetime:
             history.add(entry, "pending")
         if sink_id:
             self.sink.clear()
-        begins = {place: self.begins.get(place, state.resume) for place, (_, state) in life.counting.items()}
-        self.apply(migration(life, self.target(), history, self.mechanism(), begins))
+        self.apply(migration(life, self.target(), history, self.mechanism()))
 
     def reset(self, start: int = FIRST) -> None:
         """Begin a new generation in a new sink."""

@@ -40,7 +40,7 @@ from tests.crashes.world import (
 pytestmark = pytest.mark.slow
 
 #: At least one of this many seeds must show that a worker is broken.
-SEEDS = 12
+SEEDS = 40
 #: What a check says, or a task that meets records that cannot be there.
 NOTICED = (AssertionError, EventveilError)
 
@@ -74,6 +74,7 @@ def test_whatever_happens_every_timestamp_is_drawn_charged_and_published_once_wi
     # Nothing above means anything if the histories never got there.
     assert names | {"pause", "fenced", "take-over lost", "transaction that lasted too long"} <= set(seen)
     assert seen["crash"] > 1000
+    assert seen["judged anew"] > 10 * histories
     assert seen["published amid crashes"] > histories
     assert seen["timestamp"] > 20 * histories
 
@@ -86,7 +87,7 @@ class ManyVersions(World):
 
 def test_whatever_happens_an_entry_names_the_version_that_has_decided_its_release() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(8):
+    for seed in range(10):
         world = ManyVersions(seed, SeededNoise(seed))
         world.run()
         seen["timestamp"] += check(world)

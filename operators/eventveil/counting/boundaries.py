@@ -10,6 +10,9 @@ runs no boundary is captured: ``max_ahead`` is also the longest outage that lose
 
 ``clock_skew``, which may change at any restart, must not decide it. An event that was too far ahead and is
 not any more would count only if it is read again, which depends on events of others.
+
+Boundaries are kept as long as an event between them could belong to a timestamp that is not closed. So it is
+known from which offset on records have to be judged again where a rule has changed (``begin``).
 """
 
 from __future__ import annotations
@@ -80,17 +83,17 @@ class Boundaries:
 
     def latest_time(self, offset: int) -> int:
         """The latest time that an event at ``offset`` may have: later ones are too far ahead."""
+        return self._latest(self.reached(offset))
+
+    def _latest(self, reached: timeline.Numbers) -> timeline.Numbers:
         step = timeline.step_of(self.rules)
-        following = (self.reached(offset) // step + 1) * step
+        following = (reached // step + 1) * step
         return timeline.deadline_of(self.rules, following) + self.rules.max_ahead
 
     def latest_times(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
         """The same of many."""
         lasts, ends = self.columns
-        reached = lasts[np.searchsorted(ends[:-1], offsets, side="right")]
-        step = timeline.step_of(self.rules)
-        following = (reached // step + 1) * step
-        return timeline.deadline_of(self.rules, following) + self.rules.max_ahead
+        return self._latest(lasts[np.searchsorted(ends[:-1], offsets, side="right")])
 
     def ends_of(self, timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
         """The boundaries of timestamps, one that nothing reaches where there is none yet."""
@@ -112,9 +115,30 @@ class Boundaries:
         ends = [*(one.offset for one in self.captured), np.iinfo(np.int64).max]
         return np.array(lasts, np.int64), np.array(ends, np.int64)
 
+    def begin(self, next_timestamp: int, genesis: int) -> int | None:
+        """The first offset at which an event of ``next_timestamp``, or of a later one, is not too far ahead.
+
+        ``genesis`` is the offset that the stream began to read at. None if no boundary shows it: one from
+        before that offset is missing.
+        """
+        if timeline.start_of(self.rules, next_timestamp) <= self._latest(self.first - 1):
+            return genesis
+        found = self._admits(next_timestamp)
+        return self.captured[min(found, len(self.captured) - 1)].offset if found else None
+
+    def _admits(self, timestamp: int) -> int:
+        """The index of the first boundary behind which an event of a timestamp is not too far ahead."""
+        start = timeline.start_of(self.rules, timestamp)
+        return bisect_left(self.captured, start, key=lambda one: self.latest_time(one.offset))
+
     def needed(self, next_timestamp: int, resume: int) -> Boundaries:
-        """Those that a successor needs which reads from ``resume`` on and closes ``next_timestamp`` next."""
-        start = bisect_right(self.captured, resume, key=lambda one: one.offset) - 1
+        """Those that a successor needs which closes ``next_timestamp`` next.
+
+        It reads from ``resume`` on, or from ``begin``. The boundary before that is kept as well: it shows
+        that no earlier one is needed.
+        """
+        read = bisect_right(self.captured, resume, key=lambda one: one.offset)
+        start = min(read, self._admits(next_timestamp)) - 1
         kept: list[Boundary] = []
         step = timeline.step_of(self.rules)
         for index, one in enumerate(self.captured):

@@ -11,15 +11,15 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka.barrier import Floors, behind, is_nonce, least_end, nonce, nonce_key
-from eventveil.kafka.log import read_table
+from eventveil.kafka.log import read_latest, values_of
 from eventveil.kafka.writer import Appended, Writer
 from eventveil.model.errors import EventveilError, Unsettled
-from eventveil.model.records import Columns, Outgoing, TopicPartition, parts_of
+from eventveil.model.records import Columns, Headers, Outgoing, TopicPartition, parts_of
 from eventveil.model.topology import Kafka
 from eventveil.process.clock import ClockAhead, PartitionClock
 from eventveil.process.faults import FaultHook, no_fault
@@ -97,6 +97,8 @@ class FencedTable:
         self._writer: Writer | None = None
         self._closed = False
         self._floors: dict[TopicPartition, int] = {}
+        #: The headers of what ``take_over`` has read, by key.
+        self.headers: Mapping[bytes, Headers] = {}
         #: How many transactions it has committed, that of the barrier included.
         self.commits = 0
 
@@ -134,9 +136,11 @@ class FencedTable:
 
     def _read(self, drawn: bytes) -> dict[bytes, bytes]:
         place = self.place
-        table = read_table(self._kafka, *place, least=least_end(self._floors, place))
+        latest = read_latest(self._kafka, place, least_end(self._floors, place))
+        table = values_of(latest)
         if table.get(nonce_key(self.owner)) != drawn:
             raise behind(place)
+        self.headers = {key: latest[key].headers for key in table}
         return {key: value for key, value in table.items() if not is_nonce(key)}
 
     def fence(self) -> None:

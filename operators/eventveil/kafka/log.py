@@ -389,15 +389,18 @@ def read_table(kafka: Kafka, topic: str, partition: int, least: int = 0) -> dict
 
     ``least`` and what is raised: see ``read_partition``.
     """
-    table: dict[bytes, bytes] = {}
-    for _, key, value in read_records(kafka, TopicPartition(topic, partition), least=least):
-        if key is None:
-            continue
-        if value is None:
-            table.pop(key, None)
-        else:
-            table[key] = value
-    return table
+    return values_of(read_latest(kafka, TopicPartition(topic, partition), least))
+
+
+def read_latest(kafka: Kafka, place: TopicPartition, least: int = 0) -> dict[bytes, StoredRecord]:
+    """The last record of every key, tombstones included; otherwise see ``read_table``."""
+    records = read_records(kafka, place, least=least)
+    return {record.key: record for record in records if record.key is not None}
+
+
+def values_of(latest: Mapping[bytes, StoredRecord]) -> dict[bytes, bytes]:
+    """The values by key; tombstones have none."""
+    return {key: record.value for key, record in latest.items() if record.value is not None}
 
 
 def first_appended(kafka: Kafka, place: TopicPartition, now: int) -> int:

@@ -29,7 +29,7 @@ from eventveil.kafka.barrier import BARRIER_SECONDS, behind
 from eventveil.kafka.cluster import PASSING
 from eventveil.kafka.connection import Unanswered, Unreached
 from eventveil.kafka.links import Link, Links, Refused, links
-from eventveil.model.records import TopicPartition
+from eventveil.model.records import Headers, TopicPartition
 from eventveil.model.topology import Kafka
 
 log = logging.getLogger(__name__)
@@ -65,6 +65,7 @@ class StoredRecord(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
+    headers: Headers = ()
 
 
 def read_records(
@@ -94,7 +95,7 @@ def read_records(
             for record in found:
                 if record.offset >= end:
                     return
-                yield StoredRecord(record.offset, record.key, record.value)
+                yield StoredRecord(record.offset, record.key, record.value, record.headers)
         except ClientError as error:
             raise KafkaException(KafkaError(KafkaError._BAD_MSG, f"{place}: {error}")) from error
         if found.next_fetch_offset == position:

@@ -26,13 +26,14 @@ from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import first_appended, offset_of, read_partition, read_table
 from eventveil.kinds.placement import StreamPlan, counting_places, writer_of
 from eventveil.kinds.registry import kind_of, plan_streams
-from eventveil.lifecycle.beginning import earliest_append, first_events
+from eventveil.lifecycle.beginning import earliest_append, first_events, judged_anew_from
 from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.manifest import ManifestRecord, check_cluster, check_known
 from eventveil.lifecycle.migration import (
     Checkpoint,
     MigrationTarget,
     change_of,
+    check_judged_anew,
     check_reset,
     check_sound,
     goes_on,
@@ -188,11 +189,11 @@ class StreamMigrator:
             self.take_over()
         checkpoint, target = self._checked() if apply else looked(self._read)
         differences = checkpoint.differences_to(target)
-        topics = self._inputs(checkpoint)
-        inputs = relocate(self._plan.stream, checkpoint, topics, since)
+        inputs = relocate(self._plan.stream, checkpoint, self._inputs(checkpoint, lost=lost), since)
         if not differences and inputs is None:
             return None
         check_sound(checkpoint, differences)
+        check_judged_anew(self._plan.stream, checkpoint, differences)
         if inputs is not None:
             differences = check_inputs(checkpoint, {**differences, **inputs.differences}, accepts_loss=lost)
         if expected is not None:
@@ -204,8 +205,7 @@ class StreamMigrator:
             if apply:
                 count_pending(history, checkpoint.stream, pending)
                 made = of_stream(self._plan.stream, SystemNoise())
-                begins = {log.place: log.again for log in topics.logs.values()}
-                self.write(migration(checkpoint, target, history, made, begins))
+                self.write(migration(checkpoint, target, history, made))
         elif apply:
             self.write(inputs.records(checkpoint, target))
         return MigrationStep(
@@ -335,8 +335,11 @@ class StreamMigrator:
         now = self._layout.now(place) if self._layout and place != self._budget else place
         return {} if now is None else read_table(self._topology.kafka, *now)
 
-    def _inputs(self, checkpoint: Checkpoint) -> InputTopics:
-        """The topics that the life stands on, as they are now."""
+    def _inputs(self, checkpoint: Checkpoint, *, lost: bool = False) -> InputTopics:
+        """The topics that the life stands on, as they are now.
+
+        ``lost``: also from where on events would be judged anew, some of which may be gone.
+        """
         source, cluster, now = self._source, self._cluster, time.time_ns() // 1_000_000
         logs = source.places
         begins, ends = cluster.first_offsets(logs), cluster.end_offsets(logs)
@@ -360,6 +363,9 @@ class StreamMigrator:
                     first_appended(self._topology.kafka, log, now)
                     if begins[log] or known != {source.id}
                     else now,
+                    judged_anew_from(cluster, self._plan, log, *checkpoint.counting[place])
+                    if lost and place in checkpoint.counting
+                    else None,
                 )
                 for place, number in self._counting().items()
                 for log in [logs[number]]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 
+from eventveil.counting.boundaries import Boundaries
+from eventveil.counting.counter import CounterState
 from eventveil.formats.release import fields_of
 from eventveil.kafka.barrier import Floors, is_nonce, least_end
 from eventveil.kafka.cluster import Cluster, Topic
@@ -13,9 +16,10 @@ from eventveil.kafka.log import read_partition, read_table
 from eventveil.kinds.placement import ReadingPlan, StreamPlan, rekeying_places, value_places
 from eventveil.kinds.registry import beside, kind_of, plan_streams
 from eventveil.lifecycle.manifest import ManifestRecord, all_in, check_cluster, check_neighbours
+from eventveil.lifecycle.topics import least_retention
 from eventveil.model.errors import StateRefused, doubt
 from eventveil.model.records import Outgoing, TopicPartition
-from eventveil.model.timeline import first_whole_timestamp, format_rfc3339, start_of
+from eventveil.model.timeline import first_whole_timestamp, format_rfc3339, latest_times, start_of
 from eventveil.model.topology import Source, Stream, Topology
 from eventveil.tasks.repartition import fingerprint
 from eventveil.topology.changes import ELSEWHERE, changed, remedy
@@ -318,6 +322,35 @@ def earliest_append(plan: StreamPlan, first: int) -> int:
     """The time before which no event of timestamp ``first`` is appended, in epoch milliseconds."""
     rules = plan.stream.timeline
     return start_of(rules, first) - rules.max_ahead - rules.clock_skew
+
+
+def judged_anew_from(
+    cluster: Cluster, plan: StreamPlan, place: TopicPartition, manifest: ManifestRecord, state: CounterState
+) -> int:
+    """The offset of a source partition below which no record can belong to a timestamp that is not closed.
+
+    It follows from clocks and from the file, and from no event (``eventveil.lifecycle.migration``). It lies
+    below the first offset that is left where retention may have removed some of the records: which ones it
+    has removed depends on how large others are. A state of version 0.2.0 or before may lack boundaries: then
+    it is the earliest offset that a boundary has.
+    """
+    start = cluster.first_offsets([place])[place]
+    if state.resume <= start:
+        return start
+    stream, rules = plan.stream, plan.stream.timeline
+    if stream.source.has_boundaries:
+        known = Boundaries(rules, state.first, state.boundaries).begin(state.next, manifest.resume)
+        earliest_known = state.boundaries[0].offset if state.boundaries else state.resume
+        return earliest_known if known is None else known
+    earliest = earliest_append(plan, state.next)
+    if stream.source.append_time == "boundary":
+        # Re-keyed events bring along the boundary that admitted them: see ``latest_times``.
+        if start_of(rules, state.next) <= latest_times(stream, state.first, 0):
+            return manifest.resume
+        earliest -= rules.interval
+    begin = cluster.offsets_at([place], earliest)[place]
+    long_ago = time.time_ns() // 1_000_000 - earliest > least_retention([rules])
+    return start - 1 if 0 < start == begin and long_ago else begin
 
 
 def check_first(stream: Stream, first: int, now: int) -> None:

@@ -41,8 +41,9 @@ no timestamp buys nothing.
 back records are read again depends on whose events count. That is sound only while each of them is judged as
 before. Where the rules change, a record that did not count may count now, and would count only if an event of
 somebody else lies before it. So all records are judged anew then that can belong to timestamps to come: from
-the offset that follows from the clock of the brokers alone. With ``append_time: boundary`` there is no such
-offset, and rules that could let more events count cannot change.
+an offset that follows from clocks alone (``eventveil.lifecycle.beginning.judged_anew_from``). A take-over
+does that wherever the state was not written by a worker of the same version of Eventveil: after a change that
+was made here, and after an upgrade, whose rules may be others.
 
 **What a reset costs.** It begins a new generation with a fresh budget, over events that were released
 before. Its releases are additional: over the same users and timestamps the epsilons of all generations add
@@ -57,6 +58,7 @@ from fractions import Fraction
 from typing import Any
 
 from eventveil.audit.history import History
+from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.counter import CounterState
 from eventveil.formats.change import SAME_INSTANCE, Change, Difference, Kind, Terms, with_delta
 from eventveil.formats.release import decided
@@ -66,7 +68,7 @@ from eventveil.mechanisms.publishing import units_of
 from eventveil.mechanisms.registry import OWN
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import Outgoing, TopicPartition
-from eventveil.model.topology import Level
+from eventveil.model.topology import Level, Stream
 from eventveil.tasks.release import ReleaseState
 from eventveil.topology.changes import (
     DISCOVERS,
@@ -80,9 +82,10 @@ from eventveil.topology.changes import (
     is_refused,
     reason,
 )
+from eventveil.topology.scalars import duration_text
 
 #: What settings begin with by which events are judged.
-_JUDGING = ("source.", "timeline.", "counts.")
+_JUDGING = ("source.", "counts.")
 #: Where columns are found in the data.
 _MEANT = " (what finding columns leaves of it)"
 
@@ -194,6 +197,24 @@ def check_sound(checkpoint: Checkpoint, differences: Mapping[str, Difference]) -
         raise StateRefused(f"stream {checkpoint.stream}", "; ".join(refused), anew(unsound, rekeyed=rekeyed))
 
 
+def check_judged_anew(stream: Stream, checkpoint: Checkpoint, differences: Mapping[str, Difference]) -> None:
+    """Raise StateRefused if events would be judged by other rules, and from where on is not known."""
+    judging = [one for one in differences if one.startswith(_JUDGING) and not one.startswith(SAME_INSTANCE)]
+    if not judging or not stream.source.has_boundaries:
+        return
+    for place, (manifest, state) in checkpoint.counting.items():
+        captured = Boundaries(stream.timeline, state.first, state.boundaries)
+        if captured.begin(state.next, manifest.resume) is None:
+            longest = duration_text(stream.timeline.max_ahead)
+            raise StateRefused(
+                f"stream {checkpoint.stream}",
+                f"{', '.join(judging)} changed, so events are judged anew, and the boundaries in {place} do"
+                " not show from which offset on: an earlier version of Eventveil kept too few, or none was"
+                f" captured for {longest} (max_ahead)",
+                f"Restore these settings, run the workers for {longest}, and migrate then",
+            )
+
+
 def _levels(kinds: Collection[object]) -> set[Level]:
     """What the epsilons of kinds cover; of a plug-in the manifest says it."""
     return {mechanism.level for kind, mechanism in OWN.items() if kind in kinds}
@@ -284,14 +305,11 @@ def migration(
     target: MigrationTarget,
     history: History,
     mechanism: Mechanism,
-    begins: Mapping[TopicPartition, int],
 ) -> list[Outgoing]:
     """The transaction of a migration: all of it, or nothing.
 
-    ``history`` holds all releases of the life, pending ones included; ``mechanism`` is fresh. ``begins`` says
-    for each counting place from which offset on records can belong to timestamps to come; it is asked where
-    events are judged by other rules. Raises StateRefused if something was counted and not released, or if
-    ledger and state contradict each other.
+    ``history`` holds all releases of the life, pending ones included; ``mechanism`` is fresh. Raises
+    StateRefused if something was counted and not released, or if ledger and state contradict each other.
     """
     state = checkpoint.state
     if not _change(checkpoint, target, "migration", state.next).restarts:
@@ -322,20 +340,9 @@ def migration(
         _record(checkpoint.place, checkpoint.stream.encode(), successor.encode()),
         *(
             _record(place, checkpoint.stream.encode(), counter.replace(instance=target.instance).encode())
-            for place, counter in _judged_anew(checkpoint, target, begins).items()
+            for place, (_, counter) in checkpoint.counting.items()
         ),
     ]
-
-
-def _judged_anew(
-    checkpoint: Checkpoint, target: MigrationTarget, begins: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, CounterState]:
-    """The counting states, from which all is read again that other rules may let count; see the module."""
-    states = {place: state for place, (_, state) in checkpoint.counting.items()}
-    if not any(name.startswith(_JUDGING) for name in checkpoint.differences_to(target)):
-        return states
-    rekeyed = checkpoint.manifest.fields.get("source.repartition") is not None
-    return {place: one.judging_from(begins[place], keeps_marks=rekeyed) for place, one in states.items()}
 
 
 def _sink_migration(checkpoint: Checkpoint, target: MigrationTarget) -> list[Outgoing]:

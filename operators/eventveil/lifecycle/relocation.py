@@ -12,10 +12,8 @@ too, with nothing in them, so that a release waits for the same partitions at al
 
 **No event counts because of another user's.** One that was judged under the old number, and counts under the
 new one alone, must not count only where it is read again, for that depends on events of others
-(``eventveil.lifecycle.migration``). Where the new number is a multiple of the old one there is none: who
-belongs to a partition among twice as many belonged there before. Otherwise all records are read again that
-can belong to timestamps to come. Where boundaries stand for append times nobody knows from where on; there
-``since`` is above every timestamp of which an event can have been judged.
+(``eventveil.lifecycle.migration``). The take-over that follows judges all records anew that can belong to
+timestamps to come.
 
 **An event counts once.** What was closed stays closed: what is read again, in whatever topic, can only count
 in a timestamp of which this partition has reported nothing. Where partial counts are gone with their topic,
@@ -54,7 +52,8 @@ class Log:
     """A source partition as it is now: where its state is kept, its first offset and its end.
 
     What is left of the next timestamp to be released lies from offset ``again`` on. What is gone from before
-    the first offset was appended before ``gone``, in epoch milliseconds, at the latest.
+    the first offset was appended before ``gone``, in epoch milliseconds, at the latest. Events are judged
+    anew from offset ``anew`` on (``eventveil.lifecycle.beginning.judged_anew_from``); None: nobody has asked.
     """
 
     place: TopicPartition
@@ -62,6 +61,7 @@ class Log:
     end: int
     again: int
     gone: int
+    anew: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +156,6 @@ def relocate(
     if grown:
         earlier = max((one.since for one in known.grown), default=0)
         first = max(checkpoint.state.next, earlier, *(part.state.next for part in parts))
-        if len(inputs.logs) % before and _by_boundary(stream) and _SOURCE not in differences:
-            first = max(first, _never_judged(stream, checkpoint, inputs.now))
         growth = Growth(_declared(stream, since, first), before)
         differences[SINCE] = Difference(None, growth.since)
         differences[_PARTITIONS] = Difference(before, len(inputs.logs))
@@ -283,10 +281,10 @@ def _moved(
         # Marks of what is gone say nothing about what is read again; those to come do.
         passed = ()
     else:
+        if log.anew is not None and log.anew < log.begin:
+            needed = min(needed, log.anew)
         # Among the events of a timestamp that is counted again the first ones may be gone.
         gone = needed < log.begin or (again and 0 < log.begin == needed)
-        if grown and len(inputs.logs) % checkpoint.manifest.fields[_PARTITIONS] and not _by_boundary(stream):
-            needed = min(needed, log.again)
     resume = max(needed, log.begin)
     if stream.source.watermark is not None and (replaced or needed != state.resume):
         # What was read before says nothing of another topic, and those behind are met again.
@@ -295,7 +293,8 @@ def _moved(
     judged = resume if grown else max(judged, resume)
     moved = state.replace(next=target, resume=resume, judged=judged, boundaries=boundaries, passed=passed)
     lost = lost_span(stream.timeline, target, log.gone) if gone else None
-    return _NewPartition(manifest.replace(topic_id=inputs.source_id), moved, lost)
+    begins = log.begin if replaced else manifest.resume
+    return _NewPartition(manifest.replace(topic_id=inputs.source_id, resume=begins), moved, lost)
 
 
 def _added(
@@ -323,17 +322,6 @@ def _all_of(spans: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
 
 def _by_boundary(stream: Stream) -> bool:
     return stream.source.append_time == "boundary"
-
-
-def _never_judged(stream: Stream, checkpoint: Checkpoint, now: int) -> int:
-    """By boundaries, the first timestamp of which every event until ``now`` (epoch ms) was too far ahead."""
-    rules, states = stream.timeline, [state for _, state in checkpoint.counting.values()]
-    reached = [state.first - 1 for state in states]
-    # Those of a clock that has been set back are ahead of ``now``.
-    reached += [state.boundaries[-1].last for state in states if state.boundaries]
-    following = max(timeline.timestamp_of(rules, now + rules.clock_skew), *reached) + timeline.step_of(rules)
-    latest = timeline.deadline_of(rules, following) + rules.max_ahead
-    return timeline.timestamp_of(rules, latest) + 1
 
 
 def _declared(stream: Stream, since: int | None, first: int) -> int:

@@ -23,6 +23,9 @@ from eventveil.model.topology import Stream, Timeline
 from eventveil.tasks.passed_on import read_passed_on
 from eventveil.tasks.task import QUICK, StreamView, Task, Transaction
 
+#: The header of a state with the version of Eventveil that judged the events. Version 0.2.0 ignores headers.
+VERSION = "eventveil.version"
+
 #: What is judged at once: the most records, and the most bytes unless a single record has more.
 _PORTION, _PORTION_BYTES = 16_384, 2_000_000
 #: As many times more after a portion of which no record took long. The kernel's tables of users are looked
@@ -322,11 +325,13 @@ class PartitionAggregator:
 @dataclass(frozen=True, slots=True)
 class Outputs:
     """Where the records of a transaction go: the topic of partial counts, with the partition of each stream,
-    and the partition of the changelog."""
+    and the partition of the changelog. States carry the ``version`` of Eventveil in a header, if it is given.
+    """
 
     partials: str
     partition_of: Mapping[str, int]
     changelog: TopicPartition
+    version: str = ""
 
     def records(self, batch: Batch) -> Records:
         """Dead letters, partial counts, and the states that go with them; to be met once."""
@@ -339,8 +344,9 @@ class Outputs:
             for piece in partial.pieces():
                 yield Outgoing(self.partials, piece.encode(), name.encode(), self.partition_of[name])
         topic, partition = self.changelog
+        headers = [(VERSION, self.version.encode())] if self.version else ()
         for name, state in batch.states.items():
-            yield Outgoing(topic, state.encode(), name.encode(), partition)
+            yield Outgoing(topic, state.encode(), name.encode(), partition, headers)
 
 
 class Aggregation(PartitionAggregator, Task):

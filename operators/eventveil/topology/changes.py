@@ -68,15 +68,8 @@ REFUSED = {
 }
 
 _BOUNDARIES = "boundaries that were captured under the old rule would be read under the new one"
-_AGAIN = (
-    "an event that did not count might count now, but only where it is read again, and that depends on events"
-    " of others"
-)
 #: With ``append_time: boundary`` these cannot change either.
 REFUSED_BY_BOUNDARY = {
-    **dict.fromkeys(
-        ("source.column", "source.filter", "source.maps", "source.max_bytes", "counts.unknown"), _AGAIN
-    ),
     "timeline.lateness": _BOUNDARIES,
     "timeline.max_ahead": f"{_BOUNDARIES} (its default was once 7d, and is 3d)",
 }

@@ -68,11 +68,33 @@ def test_what_a_state_leaves_out_changes_no_verdict_to_come(
     every = boundaries(*captured, rules=Timeline(10, 1000, 5, max_ahead, 3))
     kept = every.needed(following, resume)
     assert kept.last == every.last
+    for later in range(following, following + 20):
+        begin = every.begin(later, 0)
+        assert begin == kept.begin(later, 0)
+        if begin is not None:
+            resume = min(resume, begin)
     for at in range(resume, resume + 130):
         assert kept.latest_time(at) == every.latest_time(at)
         assert max(kept.reached(at), following - 1) == max(every.reached(at), following - 1)
     for timestamp in range(following, every.last + 2):
         assert kept.of(timestamp) == every.of(timestamp)
+
+
+@given(LOGS, st.integers(0, 3000), st.integers(1, 600))
+def test_below_its_beginning_every_event_of_a_timestamp_is_too_far_ahead(
+    steps: list[tuple[int, int]], max_ahead: int, timestamp: int
+) -> None:
+    captured, last, offset = [], 0, 5
+    for ahead, more in steps:
+        last, offset = last + ahead, offset + more
+        captured.append((last, offset))
+    one = boundaries(*captured, rules=Timeline(10, 1000, 5, max_ahead, 3))
+    admitting = [at for at in range(3, offset + 9) if one.latest_time(at) >= 1000 + 10 * (timestamp - 1)]
+    begin = one.begin(timestamp, 3)
+    if begin is None:
+        assert not captured or admitting[:1] == [captured[0][1]], "no boundary shows that nothing is before"
+    else:
+        assert admitting[:1] in ([], [begin])
 
 
 def test_an_event_far_ahead_that_keeps_the_resume_offset_back_does_not_let_the_state_grow() -> None:

@@ -170,6 +170,19 @@ def test_a_log_that_begins_too_late_loses_what_was_not_read_and_nothing_else(lif
     assert (first.resume, first.judged) == (8, 9)
 
 
+def test_what_would_be_judged_anew_and_may_be_gone_is_lost_too(life: Lifetime) -> None:
+    """What counts is there. A worker does not start if others might have counted by the rules of now."""
+    cut = {**logs(2), 0: replace(logs(2)[0], begin=5, gone=ORIGIN + 9 * INTERVAL, anew=4)}
+    found = some(moved(life, inputs(logs=cut)))
+    assert [(one.next, one.resume, one.judged) for one in states(found)] == [
+        (FIRST + 4, 5, 9),
+        (FIRST + 6, 7, 9),
+    ]
+    assert found.lost == (FIRST + 4, 10)
+    whole = {number: replace(log, begin=5, anew=5 + number) for number, log in logs(2).items()}
+    assert moved(life, inputs(logs=whole)) is None
+
+
 def test_a_log_that_ends_too_early_is_read_again_from_where_events_may_be(life: Lifetime) -> None:
     short = {**logs(2), 1: replace(logs(2)[1], end=8, again=5)}
     found = some(moved(life, inputs(logs=short)))

@@ -954,6 +954,17 @@ def test_records_without_append_times_that_have_had_no_verdict_are_noticed(
     assert not by_boundary.untimed
 
 
+@pytest.mark.parametrize(("version", "headers"), [("1.2", [("eventveil.version", b"1.2")]), ("", [])])
+def test_states_name_the_version_that_judged(version: str, headers: list[tuple[str, bytes]]) -> None:
+    outputs = Outputs("partials", {"visits": 0}, TopicPartition("changelog", 0), version)
+    task = Aggregation(outputs, 1, {"visits": (stream(), counter_state())})
+    task.capture_end(1018, 0)
+    work = task.next(1018)
+    assert work is not None
+    partial, state = work.records
+    assert ([*partial.headers], [*state.headers]) == ([], headers)
+
+
 def test_what_is_due_and_what_was_closed_is_told_anew_after_each_close() -> None:
     outputs = Outputs("partials", {"visits": 0, "slow": 0}, TopicPartition("changelog", 0))
     streams = {"visits": (stream(), counter_state()), "slow": (stream("slow", interval=30), counter_state())}

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 import pytest
 
+from eventveil import __version__
 from eventveil.counting.boundaries import Boundary
 from eventveil.kafka.cluster import Topic
 from eventveil.model.errors import StateRefused, Unsettled
 from eventveil.model.records import TopicPartition
 from eventveil.process.clock import SYSTEM_CLOCK, PartitionClock
+from eventveil.tasks.aggregate import VERSION
 from eventveil.topology.changes import MIGRATE_LOST, lost
+from eventveil.worker import offsets
 from eventveil.worker.ends import EndWatch
 from eventveil.worker.observe.observation import Observation
 from eventveil.worker.offsets import check_resume, end_behind, grown
@@ -104,8 +108,9 @@ class Table:
     topic, partition, owner = COUNTING, 0, "app-aggregate-0"
     place = TopicPartition(COUNTING, 0)
 
-    def __init__(self, states: dict[bytes, bytes]) -> None:
+    def __init__(self, states: dict[bytes, bytes], version: str = __version__) -> None:
         self._states = states
+        self.headers = dict.fromkeys(states, [(VERSION, version.encode())] if version else [])
 
     def take_over(self, **_: object) -> dict[bytes, bytes]:
         return self._states
@@ -113,12 +118,12 @@ class Table:
     def close(self) -> None: ...
 
 
-def take_over(lived: Lifetime, found: Found) -> int:
+def take_over(lived: Lifetime, found: Found, version: str = __version__) -> int:
     """The offset from which an owner reads that takes over a counting partition."""
 
     async def run() -> int:
         cluster: Any = found
-        table: Any = Table(lived.tables[TopicPartition(COUNTING, 0)])
+        table: Any = Table(lived.tables[TopicPartition(COUNTING, 0)], version)
         missing: Any = None
         context = Context(
             topology(), cluster, Inquiry(cluster, Threads().waiting), Threads(),
@@ -147,27 +152,70 @@ def test_a_take_over_finds_a_log_that_ends_below_the_last_boundary() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "resume"),
+    ("settings", "version", "resume"),
     [
-        ({}, 7),
-        ({"format": "avro"}, 3),
-        ({"time_zone": "Europe/Berlin"}, 3),
-        ({"format": "avro", "append_time": "boundary"}, 7),
+        ({}, __version__, 7),
+        ({}, "0.2.1", 3),
+        ({}, "", 3),
+        ({"format": "avro"}, __version__, 3),
+        ({"time_zone": "Europe/Berlin"}, __version__, 3),
+        ({"format": "avro", "append_time": "boundary"}, __version__, 0),
+        ({"append_time": "boundary"}, __version__, 7),
+        ({"append_time": "boundary"}, "0.2.1", 0),
     ],
 )
 def test_a_take_over_reads_all_again_that_may_be_judged_in_another_way(
-    settings: dict[str, Any], resume: int
+    settings: dict[str, Any], version: str, resume: int
 ) -> None:
     """By the time from which the next timestamp can have events, and not by the first event that counts."""
     lived = Lifetime(**settings)
     lived.count(TopicPartition(COUNTING, 0), FIRST + 1)
     found = Found(12, begins=3)
-    assert take_over(lived, found) == resume
+    assert take_over(lived, found, version) == resume
     rules = lived.stream.timeline
     begins = rules.origin + FIRST * rules.interval - rules.max_ahead - rules.clock_skew
     assert found.asked == ([begins] if resume == 3 else [])
-    # It is never later than the state says.
-    assert take_over(lived, Found(12, begins=9)) == 7
+    if resume:
+        assert take_over(lived, Found(12, begins=9), version) == 7, "it is never later than the state says"
+
+
+def test_a_stream_that_has_counted_nothing_asks_for_no_beginning() -> None:
+    found = Found(12, begins=3)
+    assert take_over(Lifetime(), found, "") == 0
+    assert found.asked == []
+
+
+@pytest.mark.parametrize(("append_time", "first"), [("broker", 3), ("boundary", 1)])
+def test_what_retention_may_have_removed_of_it_is_refused_at_once(
+    append_time: str, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which records are left depends on how many bytes others sent."""
+    monkeypatch.setattr(offsets, "first_appended", lambda *_: 1000)
+    monkeypatch.setattr(Found, "kafka", None, raising=False)
+    lived = Lifetime(append_time=append_time)
+    lived.count(TopicPartition(COUNTING, 0), FIRST + 1)
+    found = Found(12, begins=first)
+    found.first = first
+    with pytest.raises(
+        StateRefused, match="it begins after the first record that the state needs"
+    ) as refusal:
+        take_over(lived, found, "0.2.1")
+    assert refusal.value.remedy == MIGRATE_LOST
+    assert take_over(lived, found) == 7, "by the same rules what counts is there"
+    # What ``migrate --lost`` leaves behind.
+    place = TopicPartition(COUNTING, 0)
+    state = lived.checkpoint.counting[place][1].replace(resume=first)
+    lived.tables[place][b"visits"] = state.encode()
+    assert take_over(lived, found, "") == first
+
+
+def test_what_is_left_is_all_there_was_where_retention_is_longer() -> None:
+    now = time.time_ns() // 1_000_000
+    lived = Lifetime(origin=now - FIRST * 10, interval=10)
+    lived.count(TopicPartition(COUNTING, 0), FIRST + 1)
+    found = Found(12, begins=3)
+    found.first = 3
+    assert take_over(lived, found, "0.2.1") == 3
 
 
 def ask(log: Log, position: int) -> int:

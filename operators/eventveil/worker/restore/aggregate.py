@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from eventveil import __version__
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kinds.placement import StreamPlan
-from eventveil.lifecycle.beginning import earliest_append
+from eventveil.lifecycle.beginning import judged_anew_from
 from eventveil.lifecycle.manifest import ManifestRecord, check_neighbours
 from eventveil.model.records import TopicPartition
-from eventveil.tasks.aggregate import Aggregation, Outputs
+from eventveil.tasks.aggregate import VERSION, Aggregation, Outputs
 from eventveil.topology.changes import MIGRATE_LOST
 from eventveil.worker.offsets import check_resume
 from eventveil.worker.restore.restored import Context, Restored, check_cluster_id, letter_places
@@ -32,16 +33,18 @@ def restore_aggregate(
     check_cluster_id(cluster, states, place)
     streams, grown = {}, {}
     for plan in plans:
-        manifest = ManifestRecord.find(states, plan.name, place)
+        manifest, key = ManifestRecord.find(states, plan.name, place), plan.name.encode()
         manifest.check(plan.fields(live.partitions), source.topic, live.id, source.partition, place)
         state = manifest.counter_state(states, place).waiting_for(events)
-        if plan.stream.source.verdicts_may_change and plan.stream.source.append_time == "broker":
-            begin = cluster.offsets_at([source], earliest_append(plan, state.next))[source]
+        judged_so = (VERSION, __version__.encode()) in table.headers.get(key, ())
+        if key in states and (not judged_so or plan.stream.source.verdicts_may_change):
+            begin = judged_anew_from(cluster, plan, source, manifest, state)
             state = state.judging_from(begin, keeps_marks=raw is not None)
         streams[plan.name] = (plan.stream, state)
         grown[plan.name] = manifest.grown
     check_neighbours(states, source.topic, source.partition, place)
-    outputs = Outputs(topology.partials, {plan.name: plan.partials_partition for plan in plans}, table.place)
+    targets = {plan.name: plan.partials_partition for plan in plans}
+    outputs = Outputs(topology.partials, targets, table.place, __version__)
     task = Aggregation(outputs, live.partitions, streams, grown)
 
     def check() -> None:
