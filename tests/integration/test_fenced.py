@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError
 from eventveil.kafka import changelog, reader
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.changelog import FencedTable, OwnerClosed, TransactionFailed
+from eventveil.kafka.reader import StoredRecord
 from eventveil.model.errors import Unsettled
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Kafka
@@ -258,7 +259,7 @@ def test_a_table_that_lacks_the_nonce_is_not_believed_however_long_its_log(
 ) -> None:
     """As a topic would be that was created again and filled from a backup."""
     topic = new_topic("changelog", settings=COMPACTED)
-    monkeypatch.setattr(changelog, "read_table", lambda *_, **__: {b"next": b"old"})
+    monkeypatch.setattr(changelog, "read_latest", lambda *_: {b"next": StoredRecord(0, b"next", b"old")})
     with pytest.raises(Unsettled):
         FencedTable(Kafka(kafka), unique("owner"), topic, 0).take_over()
 
