@@ -16,7 +16,6 @@ from eventveil.kafka.log import read_partition, read_table
 from eventveil.kinds.placement import ReadingPlan, StreamPlan, rekeying_places, value_places
 from eventveil.kinds.registry import beside, kind_of, plan_streams
 from eventveil.lifecycle.manifest import ManifestRecord, all_in, check_cluster, check_neighbours
-from eventveil.lifecycle.topics import least_retention
 from eventveil.model.errors import StateRefused, doubt
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.timeline import first_whole_timestamp, format_rfc3339, latest_times, start_of
@@ -330,27 +329,34 @@ def judged_anew_from(
     """The offset of a source partition below which no record can belong to a timestamp that is not closed.
 
     It follows from clocks and from the file, and from no event (``eventveil.lifecycle.migration``). It lies
-    below the first offset that is left where retention may have removed some of the records: which ones it
-    has removed depends on how large others are. A state of version 0.2.0 or before may lack boundaries: then
-    it is the earliest offset that a boundary has.
+    below the first offset that is left where some of the records may be gone: which ones retention removes
+    depends on how large others are. What is below ``manifest.resume`` was never the stream's or was given up.
+    A state of version 0.2.0 may lack boundaries: then it is the earliest offset that a boundary has.
     """
-    start = cluster.first_offsets([place])[place]
-    if state.resume <= start:
-        return start
     stream, rules = plan.stream, plan.stream.timeline
     if stream.source.has_boundaries:
         known = Boundaries(rules, state.first, state.boundaries).begin(state.next, manifest.resume)
         earliest_known = state.boundaries[0].offset if state.boundaries else state.resume
-        return earliest_known if known is None else known
+        return max(earliest_known if known is None else known, manifest.resume)
     earliest = earliest_append(plan, state.next)
     if stream.source.append_time == "boundary":
         # Re-keyed events bring along the boundary that admitted them: see ``latest_times``.
         if start_of(rules, state.next) <= latest_times(stream, state.first, 0):
             return manifest.resume
         earliest -= rules.interval
-    begin = cluster.offsets_at([place], earliest)[place]
-    long_ago = time.time_ns() // 1_000_000 - earliest > least_retention([rules])
-    return start - 1 if 0 < start == begin and long_ago else begin
+    begin = max(cluster.offsets_at([place], earliest)[place], manifest.resume)
+    # Asked for afterwards, so that it is not below what the answer before has left out.
+    start = cluster.first_offsets([place])[place]
+    if begin <= start and manifest.resume < start and not _keeps(cluster, place.topic, earliest):
+        return start - 1
+    return begin
+
+
+def _keeps(cluster: Cluster, topic: str, time_ms: int) -> bool:
+    """Whether retention has certainly removed nothing that was appended after a time, by its settings now."""
+    settings = cluster.settings([topic])[topic]
+    kept, size = (int(settings.get(f"retention.{unit}", "0")) for unit in ("ms", "bytes"))
+    return size < 0 and (kept < 0 or time.time_ns() // 1_000_000 - time_ms < kept)
 
 
 def check_first(stream: Stream, first: int, now: int) -> None:

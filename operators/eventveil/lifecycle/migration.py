@@ -66,6 +66,7 @@ from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.publishing import units_of
 from eventveil.mechanisms.registry import OWN
+from eventveil.model import timeline
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Level, Stream
@@ -202,15 +203,17 @@ def check_judged_anew(stream: Stream, checkpoint: Checkpoint, differences: Mappi
     judging = [one for one in differences if one.startswith(_JUDGING) and not one.startswith(SAME_INSTANCE)]
     if not judging or not stream.source.has_boundaries:
         return
+    rules = stream.timeline
     for place, (manifest, state) in checkpoint.counting.items():
-        captured = Boundaries(stream.timeline, state.first, state.boundaries)
+        captured = Boundaries(rules, state.first, state.boundaries)
         if captured.begin(state.next, manifest.resume) is None:
-            longest = duration_text(stream.timeline.max_ahead)
+            step = rules.interval * timeline.step_of(rules)
+            longest = duration_text(rules.max_ahead + rules.lateness + 2 * max(rules.interval, step))
             raise StateRefused(
                 f"stream {checkpoint.stream}",
                 f"{', '.join(judging)} changed, so events are judged anew, and the boundaries in {place} do"
-                " not show from which offset on: an earlier version of Eventveil kept too few, or none was"
-                f" captured for {longest} (max_ahead)",
+                " not show from which offset on: version 0.2.0 kept too few of them, the partition was added,"
+                " or no worker ran for long",
                 f"Restore these settings, run the workers for {longest}, and migrate then",
             )
 

@@ -13,7 +13,9 @@ too, with nothing in them, so that a release waits for the same partitions at al
 **No event counts because of another user's.** One that was judged under the old number, and counts under the
 new one alone, must not count only where it is read again, for that depends on events of others
 (``eventveil.lifecycle.migration``). The take-over that follows judges all records anew that can belong to
-timestamps to come.
+timestamps to come. Where the state lacks the boundaries that say from where on, ``since`` is above every
+timestamp of which an event can have been judged, unless the new number is a multiple of the old one: who
+belongs to a partition among twice as many belonged there before.
 
 **An event counts once.** What was closed stays closed: what is read again, in whatever topic, can only count
 in a timestamp of which this partition has reported nothing. Where partial counts are gone with their topic,
@@ -28,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.counter import CounterState
 from eventveil.formats.change import SAME_INSTANCE, Difference
 from eventveil.lifecycle.manifest import ManifestRecord
@@ -156,6 +159,8 @@ def relocate(
     if grown:
         earlier = max((one.since for one in known.grown), default=0)
         first = max(checkpoint.state.next, earlier, *(part.state.next for part in parts))
+        if len(inputs.logs) % before and _lacks_boundaries(stream, checkpoint):
+            first = max(first, _never_judged(stream, checkpoint, inputs.now))
         growth = Growth(_declared(stream, since, first), before)
         differences[SINCE] = Difference(None, growth.since)
         differences[_PARTITIONS] = Difference(before, len(inputs.logs))
@@ -293,7 +298,8 @@ def _moved(
     judged = resume if grown else max(judged, resume)
     moved = state.replace(next=target, resume=resume, judged=judged, boundaries=boundaries, passed=passed)
     lost = lost_span(stream.timeline, target, log.gone) if gone else None
-    begins = log.begin if replaced else manifest.resume
+    # What was given up is not missed again.
+    begins = log.begin if gone else manifest.resume
     return _NewPartition(manifest.replace(topic_id=inputs.source_id, resume=begins), moved, lost)
 
 
@@ -322,6 +328,25 @@ def _all_of(spans: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
 
 def _by_boundary(stream: Stream) -> bool:
     return stream.source.append_time == "boundary"
+
+
+def _lacks_boundaries(stream: Stream, checkpoint: Checkpoint) -> bool:
+    """Whether it is not known from where on events would have to be judged anew."""
+    return stream.source.has_boundaries and any(
+        Boundaries(stream.timeline, state.first, state.boundaries).begin(state.next, manifest.resume) is None
+        for manifest, state in checkpoint.counting.values()
+    )
+
+
+def _never_judged(stream: Stream, checkpoint: Checkpoint, now: int) -> int:
+    """By boundaries, the first timestamp of which every event until ``now`` (epoch ms) was too far ahead."""
+    rules, states = stream.timeline, [state for _, state in checkpoint.counting.values()]
+    reached = [state.first - 1 for state in states]
+    # Those of a clock that has been set back are ahead of ``now``.
+    reached += [state.boundaries[-1].last for state in states if state.boundaries]
+    following = max(timeline.timestamp_of(rules, now + rules.clock_skew), *reached) + timeline.step_of(rules)
+    latest = timeline.deadline_of(rules, following) + rules.max_ahead
+    return timeline.timestamp_of(rules, latest) + 1
 
 
 def _declared(stream: Stream, since: int | None, first: int) -> int:

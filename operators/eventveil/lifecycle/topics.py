@@ -8,7 +8,7 @@ from typing import Literal
 
 from eventveil.kinds.registry import beside, kind_of
 from eventveil.mechanisms.sizes import largest_release
-from eventveil.model.topology import Stream, Timeline, Topology
+from eventveil.model.topology import Stream, Topology
 
 _HOUR, _DAY = 3_600_000, 86_400_000
 _UNLIMITED = -1
@@ -308,28 +308,19 @@ def _rekeying(
         yield _changelog(topology, topology.rekeying_changelog, "re-keying changelog", partitions)
 
 
-def least_retention(timelines: Iterable[Timeline]) -> int:
-    """For how long the events of streams with these timelines have to be kept at least, in milliseconds."""
-    longest = _longest(timelines)
-    return max(_HOUR, longest + min(longest, _DAY))
-
-
-def _longest(timelines: Iterable[Timeline]) -> int:
-    return max(line.interval + line.lateness + line.max_ahead + line.clock_skew for line in timelines)
-
-
 def _source(topology: Topology, source: str, name: str) -> TopicPlan:
     """What the topic ``name`` must be to hold the events of the streams over ``source``."""
     streams = [stream for stream in topology.streams if stream.source.topic == source]
     timelines = [stream.timeline for stream in streams]
     by_boundary = streams[0].source.append_time == "boundary"
+    longest = max(line.interval + line.lateness + line.max_ahead + line.clock_skew for line in timelines)
     required = (
         # The re-keyed topic is ours, and has append times in any case.
         *(() if by_boundary and name == streams[0].source.topic_of_events else (_APPEND_TIME,)),
         Setting("cleanup.policy", "delete", "equal", "compaction would remove earlier events of a user"),
         Setting(
             "retention.ms",
-            str(least_retention(timelines)),
+            str(max(_HOUR, longest + min(longest, _DAY))),
             "at-least",
             "events of a timestamp that is open must survive a restart (interval, lateness, max_ahead, and as"
             " long again for the restart, at most a day)",
@@ -343,7 +334,7 @@ def _source(topology: Topology, source: str, name: str) -> TopicPlan:
         alone is not None,
         required,
         {
-            "retention.ms": str(max(7 * _DAY, 2 * _longest(timelines))),
+            "retention.ms": str(max(7 * _DAY, 2 * longest)),
             "min.insync.replicas": str(topology.topics.min_insync),
         },
     )

@@ -23,7 +23,7 @@ from eventveil.model.topology import Stream, Timeline
 from eventveil.tasks.passed_on import read_passed_on
 from eventveil.tasks.task import QUICK, StreamView, Task, Transaction
 
-#: The header of a state with the version of Eventveil that judged the events. Version 0.2.0 ignores headers.
+#: The header of a state with the version that judged the events. Version 0.2.0 of Eventveil ignores headers.
 VERSION = "eventveil.version"
 
 #: What is judged at once: the most records, and the most bytes unless a single record has more.
@@ -325,7 +325,7 @@ class PartitionAggregator:
 @dataclass(frozen=True, slots=True)
 class Outputs:
     """Where the records of a transaction go: the topic of partial counts, with the partition of each stream,
-    and the partition of the changelog. States carry the ``version`` of Eventveil in a header, if it is given.
+    and the partition of the changelog. States carry the ``version`` that judges in a header, if it is given.
     """
 
     partials: str

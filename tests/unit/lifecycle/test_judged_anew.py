@@ -193,7 +193,8 @@ def test_with_boundaries_that_do_not_reach_back_no_rule_changes() -> None:
         else:
             with pytest.raises(StateRefused, match="do not show from which offset on") as refusal:
                 check_judged_anew(life.stream, life.checkpoint, change)
-            assert "run the workers for 1h, and migrate then" in refusal.value.remedy
+            # What max_ahead, lateness and two steps of the reference come to.
+            assert "run the workers for 190m, and migrate then" in refusal.value.remedy
             # Another sink, or more partitions, is no other rule.
             check_judged_anew(life.stream, life.checkpoint, {"source.partitions": Difference(2, 3)})
 
@@ -284,3 +285,15 @@ def relocated(life: Lifetime, judged: CounterState, partitions: int, now: int, e
     assert found is not None
     manifest, state = found.counting[FIRST_PLACE]
     return manifest.grown, judged_anew(life, manifest, state)
+
+
+def test_where_boundaries_do_not_reach_back_more_partitions_count_only_what_was_never_judged() -> None:
+    for captured, partitions, since in (((), 3, 12), ((Boundary(FIRST, 1),), 3, 9), ((), 4, 9)):
+        life = Lifetime(**LINE, append_time="boundary")
+        life.release(4)
+        kept = (*captured, Boundary(FIRST + 2, 5), Boundary(FIRST + 3, 6))
+        for place, (_, state) in life.checkpoint.counting.items():
+            life.tables[place][b"visits"] = state.replace(boundaries=kept).encode()
+        growth, _ = relocated(life, life.checkpoint.counting[FIRST_PLACE][1], partitions, 1, 9)
+        # Else the reference is the deadline of the timestamp after the last captured one, and one hour.
+        assert growth[-1].since == since

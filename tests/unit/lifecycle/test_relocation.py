@@ -179,6 +179,7 @@ def test_what_would_be_judged_anew_and_may_be_gone_is_lost_too(life: Lifetime) -
         (FIRST + 6, 7, 9),
     ]
     assert found.lost == (FIRST + 4, 10)
+    assert sorted(manifest.resume for manifest, _ in found.counting.values()) == [0, 5], "it is given up"
     whole = {number: replace(log, begin=5, anew=5 + number) for number, log in logs(2).items()}
     assert moved(life, inputs(logs=whole)) is None
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from eventveil import __version__
 from eventveil.counting.boundaries import Boundary
 from eventveil.kafka.cluster import Topic
+from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.model.errors import StateRefused, Unsettled
 from eventveil.model.records import TopicPartition
 from eventveil.process.clock import SYSTEM_CLOCK, PartitionClock
@@ -22,7 +23,7 @@ from eventveil.worker import offsets
 from eventveil.worker.ends import EndWatch
 from eventveil.worker.observe.observation import Observation
 from eventveil.worker.offsets import check_resume, end_behind, grown
-from eventveil.worker.restore.aggregate import restore_aggregate
+from eventveil.worker.restore.aggregate import JUDGE, restore_aggregate
 from eventveil.worker.restore.restored import Context
 from eventveil.worker.runner import Runner
 from eventveil.worker.threads import Threads
@@ -31,6 +32,7 @@ from tests.unit.migrating import COUNTING, FIRST, Lifetime
 from tests.unit.support import topology
 
 PLACE = TopicPartition("raw", 0)
+OLD = "0.2.1"
 
 
 class Log:
@@ -84,9 +86,11 @@ def test_one_that_ends_too_early_is_looked_at_again_before_it_is_refused(
 class Found(Log):
     """All that a take-over asks of a cluster. ``begins`` is the first offset that has a given append time."""
 
-    def __init__(self, end: int, begins: int = 0) -> None:
-        super().__init__(0, end)
-        self.begins = begins
+    def __init__(
+        self, end: int, begins: int = 0, first: int = 0, kept: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        super().__init__(first, end)
+        self.begins, self.kept = begins, kept
         self.asked: list[int] = []
 
     def id(self) -> str:
@@ -96,6 +100,9 @@ class Found(Log):
         return {name: Topic(name, "id", 2) for name in names}
 
     topics = existing
+
+    def settings(self, names: Collection[str]) -> dict[str, Mapping[str, str]]:
+        return dict.fromkeys(names, self.kept)
 
     def offsets_at(self, places: Collection[tuple[str, int]], time: int) -> dict[tuple[str, int], int]:
         self.asked.append(time)
@@ -108,7 +115,7 @@ class Table:
     topic, partition, owner = COUNTING, 0, "app-aggregate-0"
     place = TopicPartition(COUNTING, 0)
 
-    def __init__(self, states: dict[bytes, bytes], version: str = __version__) -> None:
+    def __init__(self, states: dict[bytes, bytes], version: str = JUDGE) -> None:
         self._states = states
         self.headers = dict.fromkeys(states, [(VERSION, version.encode())] if version else [])
 
@@ -118,7 +125,7 @@ class Table:
     def close(self) -> None: ...
 
 
-def take_over(lived: Lifetime, found: Found, version: str = __version__) -> int:
+def take_over(lived: Lifetime, found: Found, version: str = JUDGE) -> int:
     """The offset from which an owner reads that takes over a counting partition."""
 
     async def run() -> int:
@@ -154,14 +161,14 @@ def test_a_take_over_finds_a_log_that_ends_below_the_last_boundary() -> None:
 @pytest.mark.parametrize(
     ("settings", "version", "resume"),
     [
-        ({}, __version__, 7),
-        ({}, "0.2.1", 3),
+        ({}, JUDGE, 7),
+        ({}, OLD, 3),
         ({}, "", 3),
-        ({"format": "avro"}, __version__, 3),
-        ({"time_zone": "Europe/Berlin"}, __version__, 3),
-        ({"format": "avro", "append_time": "boundary"}, __version__, 0),
-        ({"append_time": "boundary"}, __version__, 7),
-        ({"append_time": "boundary"}, "0.2.1", 0),
+        ({"format": "avro"}, JUDGE, 3),
+        ({"time_zone": "Europe/Berlin"}, JUDGE, 3),
+        ({"format": "avro", "append_time": "boundary"}, JUDGE, 0),
+        ({"append_time": "boundary"}, JUDGE, 7),
+        ({"append_time": "boundary"}, OLD, 0),
     ],
 )
 def test_a_take_over_reads_all_again_that_may_be_judged_in_another_way(
@@ -185,37 +192,40 @@ def test_a_stream_that_has_counted_nothing_asks_for_no_beginning() -> None:
     assert found.asked == []
 
 
-@pytest.mark.parametrize(("append_time", "first"), [("broker", 3), ("boundary", 1)])
+@pytest.mark.parametrize(
+    ("append_time", "first", "kept"),
+    [
+        ("broker", 3, {"retention.ms": "3600000", "retention.bytes": "-1"}),
+        ("broker", 3, {"retention.ms": "-1", "retention.bytes": "1000000"}),
+        ("boundary", 1, {}),
+    ],
+)
 def test_what_retention_may_have_removed_of_it_is_refused_at_once(
-    append_time: str, first: int, monkeypatch: pytest.MonkeyPatch
+    append_time: str, first: int, kept: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which records are left depends on how many bytes others sent."""
     monkeypatch.setattr(offsets, "first_appended", lambda *_: 1000)
     monkeypatch.setattr(Found, "kafka", None, raising=False)
-    lived = Lifetime(append_time=append_time)
-    lived.count(TopicPartition(COUNTING, 0), FIRST + 1)
-    found = Found(12, begins=first)
-    found.first = first
-    with pytest.raises(
-        StateRefused, match="it begins after the first record that the state needs"
-    ) as refusal:
-        take_over(lived, found, "0.2.1")
+    lived, place = Lifetime(append_time=append_time), TopicPartition(COUNTING, 0)
+    lived.count(place, FIRST + 1)
+    found = Found(12, begins=first, first=first, kept=kept)
+    with pytest.raises(StateRefused, match="begins after the first record that the state needs") as refusal:
+        take_over(lived, found, OLD)
     assert refusal.value.remedy == MIGRATE_LOST
     assert take_over(lived, found) == 7, "by the same rules what counts is there"
-    # What ``migrate --lost`` leaves behind.
-    place = TopicPartition(COUNTING, 0)
-    state = lived.checkpoint.counting[place][1].replace(resume=first)
-    lived.tables[place][b"visits"] = state.encode()
-    assert take_over(lived, found, "") == first
+    # Migrated with ``--lost``: what was given up is not missed again, wherever the state resumes later.
+    manifest, _ = lived.checkpoint.counting[place]
+    lived.tables[place][ManifestRecord.key("visits")] = manifest.replace(resume=first).encode()
+    assert take_over(lived, found, OLD) == first
 
 
-def test_what_is_left_is_all_there_was_where_retention_is_longer() -> None:
+@pytest.mark.parametrize("kept", ["-1", "3600000"])
+def test_what_is_left_is_all_there_was_where_retention_is_longer(kept: str) -> None:
     now = time.time_ns() // 1_000_000
-    lived = Lifetime(origin=now - FIRST * 10, interval=10)
+    lived = Lifetime(origin=now - FIRST * 10 - 60_000, interval=10)
     lived.count(TopicPartition(COUNTING, 0), FIRST + 1)
-    found = Found(12, begins=3)
-    found.first = 3
-    assert take_over(lived, found, "0.2.1") == 3
+    found = Found(12, begins=3, first=3, kept={"retention.ms": kept, "retention.bytes": "-1"})
+    assert take_over(lived, found, OLD) == 3
 
 
 def ask(log: Log, position: int) -> int:

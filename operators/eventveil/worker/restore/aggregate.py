@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import orjson
+
 from eventveil import __version__
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kinds.placement import StreamPlan
@@ -15,6 +17,9 @@ from eventveil.topology.changes import MIGRATE_LOST
 from eventveil.worker.offsets import check_resume
 from eventveil.worker.restore.restored import Context, Restored, check_cluster_id, letter_places
 from eventveil.worker.topic_guard import TopicGuard
+
+#: What decides how an event is judged, beside the file.
+JUDGE = f"{__version__} orjson/{orjson.__version__}"
 
 
 def restore_aggregate(
@@ -36,7 +41,7 @@ def restore_aggregate(
         manifest, key = ManifestRecord.find(states, plan.name, place), plan.name.encode()
         manifest.check(plan.fields(live.partitions), source.topic, live.id, source.partition, place)
         state = manifest.counter_state(states, place).waiting_for(events)
-        judged_so = (VERSION, __version__.encode()) in table.headers.get(key, ())
+        judged_so = (VERSION, JUDGE.encode()) in table.headers.get(key, ())
         if key in states and (not judged_so or plan.stream.source.verdicts_may_change):
             begin = judged_anew_from(cluster, plan, source, manifest, state)
             state = state.judging_from(begin, keeps_marks=raw is not None)
@@ -44,7 +49,7 @@ def restore_aggregate(
         grown[plan.name] = manifest.grown
     check_neighbours(states, source.topic, source.partition, place)
     targets = {plan.name: plan.partials_partition for plan in plans}
-    outputs = Outputs(topology.partials, targets, table.place, __version__)
+    outputs = Outputs(topology.partials, targets, table.place, JUDGE)
     task = Aggregation(outputs, live.partitions, streams, grown)
 
     def check() -> None:
