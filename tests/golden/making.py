@@ -11,8 +11,8 @@ later versions read those states, and a program that changes needs the version t
 
 ``earlier.jsonl`` has lines of kinds whose releases have come out otherwise since, in formats that are the
 same: of `fast` before errors were told from the noise alone, and of `seasonal` before they were learned from
-the columns that are more than noise. It also has states from before boundaries were kept for as long as events
-between them can count, and states of re-keying from before they named the skew of their captures.
+the columns that are more than noise. It also has states from before boundaries were kept for as long as
+events between them can count, and states of re-keying from before they named the skew of their captures.
 """
 
 from __future__ import annotations

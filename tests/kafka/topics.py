@@ -275,9 +275,18 @@ def end_offset(
     transaction, if there is one. Raises KafkaException if no leader answers within ``seconds``.
     """
     settings = {"bootstrap.servers": bootstrap, "group.id": unique("reader"), "isolation.level": isolation}
-    consumer = Consumer(settings)
+    consumer, deadline = Consumer(settings), time.monotonic() + seconds
     try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=seconds)[1])
+        while True:
+            try:
+                place = TopicPartition(topic, partition)
+                return int(consumer.get_watermark_offsets(place, timeout=seconds)[1])
+            except KafkaException as error:
+                # Just after a topic was created the broker may not lead its partitions yet.
+                leads = error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION
+                if leads or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
     finally:
         consumer.close()
 
