@@ -12,6 +12,7 @@ It takes commands from standard input, a line each, and answers on standard outp
 
 Its noise adds random multiples of a million: two draws always differ, and the true count can be read from
 every fresh release. It runs as on a full disk: it can neither write a byte to a file nor make a directory.
+It says that it is one of three versions, so that most take-overs judge anew what can still count.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from eventveil.process.clock import Clock
 from eventveil.process.faults import FAULT_POINTS
 from eventveil.topology.loading import load
 from eventveil.worker.app import Worker
+from eventveil.worker.restore import aggregate
 from tests.chaos.verifier import NOISE
 
 _SIGNALS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP}
@@ -161,6 +163,7 @@ def main(path: str, session_timeout: str, mutant: str = "") -> None:
             session_timeout=float(session_timeout),
         )
 
+    aggregate.JUDGE += f" {os.getpid() % 3}"
     configure_logging("info")
     fill_the_disk()
     run_worker(load(path, os.environ), make)
