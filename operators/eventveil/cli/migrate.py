@@ -26,6 +26,7 @@ from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.relocation import doubtful
 from eventveil.lifecycle.stage import StageMigrator
 from eventveil.lifecycle.values import Moved, ValuesMigrator
+from eventveil.mechanisms.registry import OWN
 from eventveil.model.errors import Unsettled
 from eventveil.model.timeline import format_rfc3339, start_of
 from eventveil.model.topology import Topology
@@ -268,6 +269,11 @@ def _show(topology: Topology, step: MigrationStep, *, apply: bool) -> None:
     )
     if limit.until > step.start:
         click.echo(f"  releases may repeat until {named(limit.until - 1)}")
+    if (kind := OWN.get(step.after.mechanism)) is not None and kind.predicts:
+        click.echo(
+            f"  {step.after.mechanism} does not take over what it has learned: until it has learned again,"
+            " fresh releases may be 0 too"
+        )
     if step.after.window > step.before.window:
         click.echo("  if such a window has cost more already, nothing more is spent in it")
 

@@ -70,8 +70,8 @@ REMEDIES: Mapping[Reason, Remedy] = {
     Reason.TOO_FAR_AHEAD: Remedy(("timeline.max_ahead",), "correct the producer's clock, or raise max_ahead"),
     Reason.LATE: Remedy(
         ("timeline.lateness",),
-        "nothing, if brokers or producers were away; if events are often this late, raise lateness, for which"
-        " releases wait",
+        "do nothing if brokers or producers were away; if events are often this late, raise lateness, for"
+        " which releases wait",
     ),
     Reason.AFTER_CLOSE: Remedy(
         ("timeline.clock_skew",), "raise clock_skew, and check the clocks of brokers and workers"

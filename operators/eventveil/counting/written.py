@@ -55,13 +55,20 @@ class Written:
         return "unknown" if self.repeated > _SCATTERED * self.keys else "rare"
 
 
-def explained(found: Written, stated: str) -> str:
-    """What is to be said of users that are in other partitions than ``stated`` puts them, with the remedy."""
+def explained(found: Written, stated: str, *, refused: bool = False) -> str:
+    """What is to be said of users that are in other partitions than ``stated`` puts them, with the remedy.
+
+    ``refused``: nothing was found out of other events than those that were refused.
+    """
     name = found.name(stated)
     if name == stated:
         return f"users are mostly where {stated} puts them; some producers use another partitioner"
     if name in PARTITIONERS:
         how = f"users are where {name} puts them ({WORDS[name]}); the file says {stated}"
+        if refused:
+            return (
+                f"{how}. If all producers use it, name it as the partitioner; if not, correct these producers"
+            )
         return f"{how}. Name it as the partitioner"
     how = "users are in partitions that no partitioner of a topology explains"
     if name != "rare":

@@ -119,7 +119,8 @@ class CountsReport(StreamReport):
 
     def _reason(self, reason: str, number: int, example: Example) -> Iterator[str]:
         yield from super()._reason(reason, number, example)
-        if example.detail.startswith("no user at ") and (doubtful := doubtful_user(self.seen)):
+        doubtful, asked = doubtful_user(self.seen), fields.listed(self.seen.stream.source.user)
+        if example.detail.startswith("no user at ") and doubtful and doubtful not in asked:
             yield (
                 f"    {plain(doubtful)} may be meant, but here most of its values occur once, as event"
                 f" ids do, so it is not proposed; {self._more_records}if it names people, set it"

@@ -155,7 +155,7 @@ def _remedy(
         find = UserFinder(stream.source).read
         found = ((find(one.value, Envelope(one.key)), one.partition) for one in letters)
         if users := [(user, partition) for user, partition in found if user]:
-            return explained(written(users, number), stream.source.partitioner)
+            return explained(written(users, number), stream.source.partitioner, refused=True)
     if reason not in REASONS:
         return None
     # No registry is asked here.

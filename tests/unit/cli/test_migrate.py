@@ -46,3 +46,13 @@ def test_so_is_the_limit_across_a_change(
         f"  windows of {limit.window} timestamps across the change cost at most {told}: a release that would"
         " cost more repeats the one before it",
     ]
+
+
+@pytest.mark.parametrize(("kind", "forgets"), [("uniform", False), ("seasonal", True), ("a plug-in", False)])
+def test_a_kind_that_predicts_forgets_and_that_is_told(
+    kind: str, forgets: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    after = PURE._replace(mechanism=kind)
+    step = MigrationStep("visits", 7, {}, PURE, after, ChangeLimit.between(7, PURE, after))
+    _show(topology(stream("visits")), step, apply=True)
+    assert (f"{kind} does not take over what it has learned" in capsys.readouterr().out) == forgets

@@ -137,6 +137,13 @@ def test_a_field_that_may_name_users_but_hardly_comes_again_is_told() -> None:
     few = replace(sample(made=made), held=5_000)
     told = "\n".join(report(few).lines())
     assert "/data/customer may be meant, but here most of its values occur once, as event ids do" in told
+    # Not of the one that the file asks for, where some events lack it.
+    lacking = replace(
+        sample(made=lambda one: made(one) if one % 10 else {"section": "home", "at": NOW}), held=5_000
+    )
+    told = "\n".join(report(lacking, FILE.replace("user: /customer", "user: /data/customer")).lines())
+    assert "no user at /data/customer" in told
+    assert "may be meant" not in told
     assert "--records 6000 looks at more" in told
     assert "--records" not in "\n".join(report(sample(made=made)).lines())
 

@@ -80,5 +80,5 @@ class Losses:
     def _remedy(self, name: str, reason: Reason, partitions: int) -> str:
         users = self._users.get(name)
         if reason is Reason.WRONG_PARTITION and users:
-            return explained(written(users, partitions), self._partitioners[name])
+            return explained(written(users, partitions), self._partitioners[name], refused=True)
         return remedy(reason, self._streams[name]).text
