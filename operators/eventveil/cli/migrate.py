@@ -23,9 +23,11 @@ from eventveil.lifecycle.apply import (
 )
 from eventveil.lifecycle.cap import check_cap
 from eventveil.lifecycle.layout import Layout
+from eventveil.lifecycle.migration import counts_alike
 from eventveil.lifecycle.relocation import doubtful
 from eventveil.lifecycle.stage import StageMigrator
 from eventveil.lifecycle.values import Moved, ValuesMigrator
+from eventveil.mechanisms.base import Mechanism
 from eventveil.mechanisms.registry import OWN
 from eventveil.model.errors import Unsettled
 from eventveil.model.timeline import format_rfc3339, start_of
@@ -269,13 +271,22 @@ def _show(topology: Topology, step: MigrationStep, *, apply: bool) -> None:
     )
     if limit.until > step.start:
         click.echo(f"  releases may repeat until {named(limit.until - 1)}")
-    if (kind := OWN.get(step.after.mechanism)) is not None and kind.predicts:
+    if _forgets(step):
         click.echo(
             f"  {step.after.mechanism} does not take over what it has learned: until it has learned again,"
             " fresh releases may be 0 too"
         )
     if step.after.window > step.before.window:
         click.echo("  if such a window has cost more already, nothing more is spent in it")
+
+
+def _forgets(step: MigrationStep) -> bool:
+    """Whether a kind that predicts begins to learn anew."""
+    kind = OWN.get(step.after.mechanism)
+    if kind is None or not kind.predicts:
+        return False
+    recalls = kind.recall is not Mechanism.recall and step.before.mechanism == step.after.mechanism
+    return not (recalls and counts_alike(step.differences) and "mechanism.periods" not in step.differences)
 
 
 def _show_differences(differences: Mapping[str, Difference]) -> None:

@@ -52,7 +52,7 @@ up. Nothing of that can be taken back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -328,6 +328,8 @@ def migration(
                 "`eventveil ledger` shows more; restore the topics from one backup",
             )
         mechanism.inherit(state.mechanism.encode(), history.bridges(change))
+        if counts_alike(change.fields):
+            mechanism.recall(state.mechanism.encode())
         snapshot = mechanism.snapshot().decode()
     successor = state.settled.replace(
         instance=target.instance,
@@ -346,6 +348,11 @@ def migration(
             for place, (_, counter) in checkpoint.counting.items()
         ),
     ]
+
+
+def counts_alike(fields: Iterable[str]) -> bool:
+    """Whether events are counted as before where these fields have changed: nothing but terms and topics."""
+    return all(name.startswith(("mechanism.", *SAME_INSTANCE)) for name in fields)
 
 
 def _sink_migration(checkpoint: Checkpoint, target: MigrationTarget) -> list[Outgoing]:

@@ -214,6 +214,13 @@ class Mechanism(ABC):
         Raises ValueError if the snapshot cannot be continued, or once a step was made.
         """
 
+    def recall(self, predecessor: bytes) -> None:  # noqa: B027  # most have learned nothing
+        """Take over what a mechanism with other terms has learned of the same counts, where that is possible.
+
+        Called after ``inherit`` with the same snapshot, where no rule changed by which events are counted.
+        Raises ValueError if the snapshot cannot be continued.
+        """
+
     def grow(self, levels: Sequence[float], variance: float) -> None:
         """Continue with further columns behind the others, between two steps; what was spent stays as it is.
 

@@ -9,7 +9,8 @@ scale k N / (u epsilon) for u of N units, which the ledger is asked for first
 publish and with how many units are functions of earlier noisy counts, of the ledger and of public constants:
 the length of the window and of the declared periods, which are settings and never looked for in the data.
 What is released, and the state that it comes from, is a function of noisy counts: free post-processing.
-There is no test, so nothing is spent on one.
+There is no test, so nothing is spent on one. One that inherits from another of its kind may continue with the
+other's state, which is such a function too.
 
 **Source.** Our own, after ``eventveil.mechanisms.paced``, FAST (Fan and Xiong, CIKM 2012) and Sample
 (Kellaris et al., PVLDB 2014). Changed from Paced: counts may have seasons, of their own and
@@ -39,9 +40,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import orjson
 
 from eventveil.mechanisms import gaussian
 from eventveil.mechanisms.arithmetic import Floats
@@ -68,6 +70,17 @@ LONG = 5
 a period has many phases: an hour may lie in the night, a day of the week is like another."""
 _LEAST_NOISE = 1e-9
 _CALIBRATION_BYTES = 80
+_ALIKE = ("kind", "columns", "periods")
+"""Where these are equal, what one has learned fits another."""
+
+
+class _Learned(NamedTuple):
+    """What does not depend on the budget; ``since``: see ``Seasonal._since``."""
+
+    forecast: Forecast
+    calibration: Calibration
+    owed: float
+    since: int
 
 
 class Seasonal(WEventMechanism):
@@ -93,6 +106,7 @@ class Seasonal(WEventMechanism):
         self._looks = 2 if small and pace.PHASES <= first < self._window / LONG else 1
         self._rounding = Rounding()
         self._calibration = Calibration(self._columns)
+        self._since = 0  # timestamps before the first, of those whose forecast it continues
         self._due = 0  # timestamp of the next publication
         self._decided = 0  # publications when the interval was chosen
 
@@ -116,6 +130,25 @@ class Seasonal(WEventMechanism):
             " error is not the noise of one count.",
         )
 
+    @property
+    def _now(self) -> int:
+        """The open timestamp, as the forecast counts them."""
+        return self._since + self._timestamp
+
+    def recall(self, predecessor: bytes) -> None:
+        """See ``Mechanism.recall``: the forecast of one of this kind, with the same columns and periods."""
+        state = orjson.loads(predecessor)
+        own, other = self._identity(), state.get("settings")
+        if not isinstance(other, dict) or any(other.get(name) != own[name] for name in _ALIKE):
+            return
+        try:
+            timestamp = integer_between(state["timestamp"], 0, TIMESTAMP_LIMIT, "timestamp")
+            self._take_over(self._learned(state, timestamp))
+        except KeyError as error:
+            raise ValueError(f"what was learned cannot be read: {error!r}") from None
+        self._since += timestamp
+        self._pace()
+
     def _allot(self, counts: Counts) -> int:
         if self._timestamp < self._due:
             return 0
@@ -128,7 +161,7 @@ class Seasonal(WEventMechanism):
         interval, noisy = self._interval, self._noisy(counts, units)
         self._forecast = self._forecast.anew(self._window, self._variance(units))
         first, before = not self._forecast.begun, self._forecast.above
-        estimate = self._forecast.learn(noisy.astype(np.float64), self._variance(units), self._timestamp)
+        estimate = self._forecast.learn(noisy.astype(np.float64), self._variance(units), self._now)
         if not first:
             self._calibrate(noisy, before, self._variance(units))
         self._last = self._whole(estimate)
@@ -187,7 +220,7 @@ class Seasonal(WEventMechanism):
             return
         levels = np.maximum(forecast.level, 0.5)
         drift, seasons = forecast.movement(some, levels)
-        memory = min(self._timestamp + self._window, forecast.memory)
+        memory = min(self._now + self._window, forecast.memory)
         outlook = pace.PaceOutlook(drift, (forecast.scatter.phi * levels)[some], seasons, memory)
         errors = {
             interval: pace.expected_error(interval, self._variance(self.units // parts), outlook)
@@ -200,11 +233,11 @@ class Seasonal(WEventMechanism):
 
     def _release(self, *, fresh: bool) -> Any:
         if fresh:
-            mean, variance = self._forecast.expected(self._timestamp)
+            mean, variance = self._forecast.expected(self._now)
             off = self._last - mean
             self._drawn(np.maximum(variance + off * off, self._forecast.doubt(0)))
         elif self._forecast.published:
-            shown, said = self._forecast.shown(self._timestamp)
+            shown, said = self._forecast.shown(self._now)
             self._last = self._whole(shown)
             off = self._last - shown
             self._drawn(self._factor() * said + off * off)
@@ -212,7 +245,7 @@ class Seasonal(WEventMechanism):
 
     def _drawn(self, variance: Floats) -> None:
         """Take note of what the release errs by: of columns that are shown as 0, what others say of them."""
-        unseen = self._forecast.unseen(self._timestamp)
+        unseen = self._forecast.unseen(self._now)
         self._movement.drawn(np.where(unseen > 0, unseen, variance), self._timestamp)
 
     def _factor(self) -> float:
@@ -239,9 +272,10 @@ class Seasonal(WEventMechanism):
         return {**super()._identity(), "periods": list(self._periods)}
 
     def _extra_state(self) -> dict[str, Any]:
+        since = [self._since] if self._since else []
         return {
             "forecast": self._forecast.snapshot(),
-            "published": [self._forecast.published, self._forecast.last],
+            "published": [self._forecast.published, self._forecast.last, *since],
             "interval": self._interval,
             "due": self._due,
             "decided": self._decided,
@@ -250,14 +284,24 @@ class Seasonal(WEventMechanism):
         }
 
     def _restore_extra(self, values: Mapping[str, Any], timestamp: int, ledger: Ledger) -> None:
-        if not isinstance(values["published"], list) or len(values["published"]) != 2:
-            raise ValueError("published should be how many publications, and the timestamp of the last")
-        published, last = (integer_between(one, 0, timestamp, "published") for one in values["published"])
+        learned = self._learned(values, timestamp)
         interval = integer_between(values["interval"], 1, TIMESTAMP_LIMIT, "interval")
         due = integer_between(values["due"], 0, TIMESTAMP_LIMIT, "due")
-        decided = integer_between(values["decided"], 0, published, "decided")
-        if interval not in self._parts or published > last:
-            raise ValueError(f"interval and publications should be possible, not {interval} and {published}")
+        decided = integer_between(values["decided"], 0, learned.forecast.published, "decided")
+        if interval not in self._parts:
+            raise ValueError(f"interval should be a possible one, not {interval}")
+        self._take_over(learned)
+        self._interval, self._due, self._decided = interval, due, decided
+
+    def _learned(self, values: Mapping[str, Any], timestamp: int) -> _Learned:
+        """What a state holds, at its own ``timestamp``, that does not depend on the budget."""
+        told = values["published"]
+        if not isinstance(told, list) or len(told) not in (2, 3):
+            raise ValueError("published should be how many publications, and the timestamp of the last")
+        since = integer_between(told[2], 1, TIMESTAMP_LIMIT, "since") if len(told) == 3 else 0
+        published, last = (integer_between(one, 0, since + timestamp, "published") for one in told[:2])
+        if published > last:
+            raise ValueError(f"published should be possible, not {published} by timestamp {last}")
         owed = values["owed"]
         if type(owed) is not float or not abs(owed) <= self._columns:
             raise ValueError(f"owed should be a number within the {self._columns} columns, not {owed!r}")
@@ -266,8 +310,10 @@ class Seasonal(WEventMechanism):
         calibration = Calibration.restored(values["calibration"], columns) if known else Calibration(columns)
         forecast = self._forecast.restored(values["forecast"], self._window)
         forecast.published, forecast.last = published, last
-        self._forecast, self._interval, self._due, self._decided = forecast, interval, due, decided
-        self._rounding.owed, self._calibration = owed, calibration
+        return _Learned(forecast, calibration, owed, since)
+
+    def _take_over(self, learned: _Learned) -> None:
+        self._forecast, self._calibration, self._rounding.owed, self._since = learned
 
 
 def _parts(window: int, periods: tuple[int, ...], normal: bool) -> Mapping[int, int]:

@@ -48,11 +48,24 @@ def test_so_is_the_limit_across_a_change(
     ]
 
 
-@pytest.mark.parametrize(("kind", "forgets"), [("uniform", False), ("seasonal", True), ("a plug-in", False)])
-def test_a_kind_that_predicts_forgets_and_that_is_told(
-    kind: str, forgets: bool, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("before", "after", "changed", "forgets"),
+    [
+        ("uniform", "uniform", "mechanism.epsilon", False),
+        ("seasonal", "a plug-in", "mechanism.kind", False),
+        ("uniform", "seasonal", "mechanism.kind", True),
+        ("seasonal", "seasonal", "mechanism.epsilon", False),
+        ("seasonal", "seasonal", "sink.topic", False),
+        ("seasonal", "seasonal", "mechanism.periods", True),
+        ("seasonal", "seasonal", "source.filter", True),
+        ("seasonal", "seasonal", "counts.contributions", True),
+        ("paced", "paced", "mechanism.epsilon", True),
+    ],
+)
+def test_a_kind_that_predicts_may_forget_and_that_is_told(
+    before: str, after: str, changed: str, forgets: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    after = PURE._replace(mechanism=kind)
-    step = MigrationStep("visits", 7, {}, PURE, after, ChangeLimit.between(7, PURE, after))
+    old, new = (PURE._replace(mechanism=kind) for kind in (before, after))
+    step = MigrationStep("visits", 7, {changed: Difference(1, 2)}, old, new, ChangeLimit.between(7, old, new))
     _show(topology(stream("visits")), step, apply=True)
-    assert (f"{kind} does not take over what it has learned" in capsys.readouterr().out) == forgets
+    assert (f"{after} does not take over what it has learned" in capsys.readouterr().out) == forgets

@@ -1118,3 +1118,24 @@ def test_a_plug_in_at_another_level_cannot_be_migrated() -> None:
     with pytest.raises(StateRefused) as refusal:
         check_sound(life.checkpoint, {"mechanism.epsilon": Difference("1", "2")})
     assert refusal.value.what.endswith("what is held back or left of the budget does not carry over")
+
+
+@pytest.mark.parametrize(
+    ("changes", "recalled"),
+    [
+        ({"epsilon": TWO, "epsilon_text": "2"}, True),
+        ({"window": 5}, True),
+        ({"filter": (Condition("/type", "in", ("buy",)),)}, False),
+        ({"contributions": 2}, False),
+        ({"epsilon": TWO, "epsilon_text": "2", "unknown": "ignore"}, False),
+    ],
+)
+def test_a_forecast_is_continued_only_where_events_count_as_before(
+    changes: dict[str, Any], recalled: bool
+) -> None:
+    life = Lifetime(**terms("seasonal"))
+    life.release(6)
+    life.change(**changes)
+    state = life.checkpoint.state.mechanism
+    assert state is not None
+    assert (len(orjson.loads(state)["published"]) == 3) == recalled

@@ -277,3 +277,64 @@ def test_a_state_that_cannot_be_is_refused(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match="should"):
         mechanism.restore(json.dumps(damaged).encode())
     assert mechanism.snapshot() == before
+
+
+def heir(of: Mechanism, epsilon: Fraction = Fraction(1, 4), **settings: Any) -> Mechanism:
+    """What a migration to these terms makes of a mechanism, where nothing else has changed."""
+    made = seasonal(**{"window": 12, "columns": 2, "epsilon": epsilon, **HOURS, **settings})
+    made.inherit(of.snapshot(), [])
+    made.recall(of.snapshot())
+    return made
+
+
+def lived(timestamps: int) -> tuple[Mechanism, Counts]:
+    """One of a stream that has days and nights, and the counts that follow."""
+    counts = daily(200, timestamps + 48, 2)
+    made = seasonal(24, 2, **HOURS)
+    released(made, counts[:timestamps])
+    return made, counts[timestamps:]
+
+
+@pytest.mark.parametrize("timestamps", [240, 250])
+def test_under_other_terms_it_continues_its_forecast_at_the_hour_that_it_is(timestamps: int) -> None:
+    before, counts = lived(timestamps)
+    found, _ = released(heir(before), counts)
+    anew, _ = released(seasonal(12, 2, Fraction(1, 4), **HOURS), counts)
+    assert 2 * np.abs(found - counts).mean() < np.abs(anew - counts).mean()
+    # Also after the next change.
+    middle = heir(before)
+    first, _ = released(middle, counts[:7])
+    second, _ = released(heir(middle, Fraction(1, 8), window=24), counts[7:])
+    assert 2 * np.abs(np.concatenate([first, second]) - counts).mean() < np.abs(anew - counts).mean()
+
+
+def test_what_continues_a_forecast_is_the_same_after_a_restart() -> None:
+    before, counts = lived(250)
+    one = heir(before)
+    for at, row in enumerate(counts):
+        other = seasonal(12, 2, Fraction(1, 4), **HOURS)
+        other.restore(one.snapshot())
+        assert other.snapshot() == one.snapshot()
+        if at:
+            other._noise = one._noise  # type: ignore[attr-defined]  # the same draws
+        one = other
+        one.step(row)
+    assert json.loads(one.snapshot())["published"][2] == 250
+
+
+@pytest.mark.parametrize("settings", [{"periods": "24"}, {"periods": ""}])
+def test_a_forecast_of_other_periods_is_not_continued(settings: dict[str, Any]) -> None:
+    before, _ = lived(60)
+    assert len(json.loads(heir(before, **settings).snapshot())["published"]) == 2
+
+
+def test_a_state_of_another_kind_teaches_nothing_and_a_damaged_one_is_refused() -> None:
+    other = make("paced", SeededNoise(1), 24, 2)
+    released(other, daily(200, 30, 2))
+    assert len(json.loads(heir(other).snapshot())["published"]) == 2
+    before, _ = lived(60)
+    state = json.loads(before.snapshot())
+    made = seasonal(12, 2, **HOURS)
+    for damaged in ({**state, "published": [5, 61]}, {name: state[name] for name in state if name != "owed"}):
+        with pytest.raises(ValueError, match=r"published|owed"):
+            made.recall(json.dumps(damaged).encode())
