@@ -119,8 +119,10 @@ class CountsReport(StreamReport):
 
     def _reason(self, reason: str, number: int, example: Example) -> Iterator[str]:
         yield from super()._reason(reason, number, example)
-        doubtful, asked = doubtful_user(self.seen), fields.listed(self.seen.stream.source.user)
-        if example.detail.startswith("no user at ") and doubtful and doubtful not in asked:
+        if not example.detail.startswith("no user at "):
+            return
+        doubtful = doubtful_user(self.seen)
+        if doubtful and doubtful not in fields.listed(self.seen.stream.source.user):
             yield (
                 f"    {plain(doubtful)} may be meant, but here most of its values occur once, as event"
                 f" ids do, so it is not proposed; {self._more_records}if it names people, set it"

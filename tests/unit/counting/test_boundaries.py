@@ -57,15 +57,20 @@ def test_an_event_may_be_ahead_of_the_next_boundary_by_max_ahead() -> None:
 LOGS = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 3)), max_size=40)
 
 
+def captured_in(steps: list[tuple[int, int]], max_ahead: int, offset: int = 0) -> Boundaries:
+    """Boundaries as many timestamps and offsets apart as ``steps`` say, the first behind ``offset``."""
+    captured, last = [], 0
+    for ahead, more in steps:
+        last, offset = last + ahead, offset + more
+        captured.append((last, offset))
+    return boundaries(*captured, rules=Timeline(10, 1000, 5, max_ahead, 3))
+
+
 @given(LOGS, st.integers(0, 3000), st.integers(1, 600), st.integers(0, 60))
 def test_what_a_state_leaves_out_changes_no_verdict_to_come(
     steps: list[tuple[int, int]], max_ahead: int, following: int, resume: int
 ) -> None:
-    captured, last, offset = [], 0, 0
-    for ahead, more in steps:
-        last, offset = last + ahead, offset + more
-        captured.append((last, offset))
-    every = boundaries(*captured, rules=Timeline(10, 1000, 5, max_ahead, 3))
+    every = captured_in(steps, max_ahead)
     kept = every.needed(following, resume)
     assert kept.last == every.last
     for later in range(following, following + 20):
@@ -84,15 +89,14 @@ def test_what_a_state_leaves_out_changes_no_verdict_to_come(
 def test_below_its_beginning_every_event_of_a_timestamp_is_too_far_ahead(
     steps: list[tuple[int, int]], max_ahead: int, timestamp: int
 ) -> None:
-    captured, last, offset = [], 0, 5
-    for ahead, more in steps:
-        last, offset = last + ahead, offset + more
-        captured.append((last, offset))
-    one = boundaries(*captured, rules=Timeline(10, 1000, 5, max_ahead, 3))
-    admitting = [at for at in range(3, offset + 9) if one.latest_time(at) >= 1000 + 10 * (timestamp - 1)]
+    one = captured_in(steps, max_ahead, offset=5)
+    admitting = [
+        at for at in range(3, max(5, one.end) + 9) if one.latest_time(at) >= 1000 + 10 * (timestamp - 1)
+    ]
     begin = one.begin(timestamp, 3)
     if begin is None:
-        assert not captured or admitting[:1] == [captured[0][1]], "no boundary shows that nothing is before"
+        first = one.captured[:1]
+        assert not first or admitting[:1] == [first[0].offset], "no boundary shows that nothing is before"
     else:
         assert admitting[:1] in ([], [begin])
 
