@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 
-from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.counter import CounterState
 from eventveil.formats.release import fields_of
 from eventveil.kafka.barrier import Floors, is_nonce, least_end
@@ -335,7 +334,7 @@ def judged_anew_from(
     """
     stream, rules = plan.stream, plan.stream.timeline
     if stream.source.has_boundaries:
-        known = Boundaries(rules, state.first, state.boundaries).begin(state.next, manifest.resume)
+        known = manifest.begin_by_boundaries(rules, state)
         earliest_known = state.boundaries[0].offset if state.boundaries else state.resume
         return max(earliest_known if known is None else known, manifest.resume)
     earliest = earliest_append(plan, state.next)

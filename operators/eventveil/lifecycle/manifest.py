@@ -10,10 +10,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.counter import CounterState
 from eventveil.model.durable import Durable, Natural, Positive, unreadable
 from eventveil.model.errors import StateRefused, doubt
 from eventveil.model.partitioners import Growth, are_ordered
+from eventveil.model.topology import Timeline
 from eventveil.tasks.release import ReleaseState
 from eventveil.tasks.repartition import RekeyerState
 from eventveil.tasks.values import PerturberState
@@ -154,6 +156,10 @@ class ManifestRecord(Durable, frozen=True):
         state = CounterState.decode(value, place)
         self._same_instance((state.instance, state.first, state.partition), place)
         return state
+
+    def begin_by_boundaries(self, rules: Timeline, state: CounterState) -> int | None:
+        """See ``Boundaries.begin``: of the next timestamp, by the boundaries of its counting state."""
+        return Boundaries(rules, state.first, state.boundaries).begin(state.next, self.resume)
 
     def release_state(
         self, table: Mapping[bytes, bytes], place: str, key: bytes | None = None

@@ -58,7 +58,6 @@ from fractions import Fraction
 from typing import Any
 
 from eventveil.audit.history import History
-from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.counter import CounterState
 from eventveil.formats.change import SAME_INSTANCE, Change, Difference, Kind, Terms, with_delta
 from eventveil.formats.release import decided
@@ -120,6 +119,16 @@ class Checkpoint:
     def by_boundary(self) -> bool:
         """Whether boundaries tell what is late (``eventveil.counting.boundaries``)."""
         return self.manifest.fields.get("source.append_time") == "boundary"
+
+    def lacking_boundaries(self, stream: Stream) -> list[TopicPartition]:
+        """Where it is not known from which offset on events would have to be judged anew."""
+        if not stream.source.has_boundaries:
+            return []
+        return [
+            place
+            for place, (manifest, state) in self.counting.items()
+            if manifest.begin_by_boundaries(stream.timeline, state) is None
+        ]
 
     def check_between_timestamps(self) -> None:
         """Raise StateRefused unless all that was counted has been released, or is decided."""
@@ -201,21 +210,17 @@ def check_sound(checkpoint: Checkpoint, differences: Mapping[str, Difference]) -
 def check_judged_anew(stream: Stream, checkpoint: Checkpoint, differences: Mapping[str, Difference]) -> None:
     """Raise StateRefused if events would be judged by other rules, and from where on is not known."""
     judging = [one for one in differences if one.startswith(_JUDGING) and not one.startswith(SAME_INSTANCE)]
-    if not judging or not stream.source.has_boundaries:
-        return
-    rules = stream.timeline
-    for place, (manifest, state) in checkpoint.counting.items():
-        captured = Boundaries(rules, state.first, state.boundaries)
-        if captured.begin(state.next, manifest.resume) is None:
-            step = rules.interval * timeline.step_of(rules)
-            longest = duration_text(rules.max_ahead + rules.lateness + 2 * max(rules.interval, step))
-            raise StateRefused(
-                f"stream {checkpoint.stream}",
-                f"{', '.join(judging)} changed, so events are judged anew, and the boundaries in {place} do"
-                " not show from which offset on: version 0.2.0 kept too few of them, the partition was added,"
-                " or no worker ran for long",
-                f"Restore these settings, run the workers for {longest}, and migrate then",
-            )
+    if judging and (places := checkpoint.lacking_boundaries(stream)):
+        rules = stream.timeline
+        step = rules.interval * timeline.step_of(rules)
+        longest = duration_text(rules.max_ahead + rules.lateness + 2 * step)
+        raise StateRefused(
+            f"stream {checkpoint.stream}",
+            f"{', '.join(judging)} changed, so events are judged anew, and the boundaries in {places[0]} do"
+            " not show from which offset on: version 0.2.0 kept too few of them, the partition was added,"
+            " or no worker ran for long",
+            f"Restore these settings, run the workers for {longest}, and migrate then",
+        )
 
 
 def _levels(kinds: Collection[object]) -> set[Level]:

@@ -30,7 +30,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.counter import CounterState
 from eventveil.formats.change import SAME_INSTANCE, Difference
 from eventveil.lifecycle.manifest import ManifestRecord
@@ -159,7 +158,8 @@ def relocate(
     if grown:
         earlier = max((one.since for one in known.grown), default=0)
         first = max(checkpoint.state.next, earlier, *(part.state.next for part in parts))
-        if len(inputs.logs) % before and _lacks_boundaries(stream, checkpoint):
+        lacking = _SOURCE not in differences and checkpoint.lacking_boundaries(stream)
+        if len(inputs.logs) % before and lacking:
             first = max(first, _never_judged(stream, checkpoint, inputs.now))
         growth = Growth(_declared(stream, since, first), before)
         differences[SINCE] = Difference(None, growth.since)
@@ -250,7 +250,7 @@ def _check(
             "its events are re-keyed, and how far each partition of the topic has been passed on is part of "
             "its state: neither another number of partitions nor another topic can take their place"
         )
-    elif _by_boundary(stream) and again:
+    elif stream.source.append_time == "boundary" and again:
         what = (
             "its partial counts are gone, and with append_time: boundary nothing else records what was late"
         )
@@ -298,8 +298,10 @@ def _moved(
     judged = resume if grown else max(judged, resume)
     moved = state.replace(next=target, resume=resume, judged=judged, boundaries=boundaries, passed=passed)
     lost = lost_span(stream.timeline, target, log.gone) if gone else None
-    # What was given up is not missed again.
-    begins = log.begin if gone else manifest.resume
+    begins = log.begin if replaced else manifest.resume
+    if gone:
+        # What was given up is not missed again.
+        begins = max(begins, log.begin)
     return _NewPartition(manifest.replace(topic_id=inputs.source_id, resume=begins), moved, lost)
 
 
@@ -324,18 +326,6 @@ def lost_span(rules: Timeline, target: int, gone: int) -> tuple[int, int]:
 def _all_of(spans: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
     found = [span for span in spans if span is not None]
     return (min(first for first, _ in found), max(last for _, last in found)) if found else None
-
-
-def _by_boundary(stream: Stream) -> bool:
-    return stream.source.append_time == "boundary"
-
-
-def _lacks_boundaries(stream: Stream, checkpoint: Checkpoint) -> bool:
-    """Whether it is not known from where on events would have to be judged anew."""
-    return stream.source.has_boundaries and any(
-        Boundaries(stream.timeline, state.first, state.boundaries).begin(state.next, manifest.resume) is None
-        for manifest, state in checkpoint.counting.values()
-    )
 
 
 def _never_judged(stream: Stream, checkpoint: Checkpoint, now: int) -> int:

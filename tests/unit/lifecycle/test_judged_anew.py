@@ -272,7 +272,9 @@ def test_more_partitions_let_no_event_count_because_of_another_users(
     assert found == [1 + len(moving), len(moving)]
 
 
-def relocated(life: Lifetime, judged: CounterState, partitions: int, now: int, end: int) -> tuple[Any, Any]:
+def relocated(
+    life: Lifetime, judged: CounterState, partitions: int, now: int, end: int, source: str = "id"
+) -> tuple[Any, Any]:
     """Genesis growth and state of the first partition once the source has more."""
     life.tables[FIRST_PLACE][b"visits"] = judged.encode()
     checkpoint = life.checkpoint
@@ -280,7 +282,7 @@ def relocated(life: Lifetime, judged: CounterState, partitions: int, now: int, e
         number: Log(TopicPartition(COUNTING, number), 0, 0 if number else end, 0, now)
         for number in range(partitions)
     }
-    topics = InputTopics("id", checkpoint.manifest.topic_id, 0, 10**6, now, logs)
+    topics = InputTopics(source, checkpoint.manifest.topic_id, 0, 10**6, now, logs)
     found = relocate(life.stream, checkpoint, topics)
     assert found is not None
     manifest, state = found.counting[FIRST_PLACE]
@@ -288,12 +290,15 @@ def relocated(life: Lifetime, judged: CounterState, partitions: int, now: int, e
 
 
 def test_where_boundaries_do_not_reach_back_more_partitions_count_only_what_was_never_judged() -> None:
-    for captured, partitions, since in (((), 3, 12), ((Boundary(FIRST, 1),), 3, 9), ((), 4, 9)):
+    reaching = (Boundary(FIRST, 1),)
+    # Of another topic nothing was judged.
+    cases = (((), 3, "id", 12), (reaching, 3, "id", 9), ((), 4, "id", 9), ((), 3, "new", 9))
+    for captured, partitions, source, since in cases:
         life = Lifetime(**LINE, append_time="boundary")
         life.release(4)
         kept = (*captured, Boundary(FIRST + 2, 5), Boundary(FIRST + 3, 6))
         for place, (_, state) in life.checkpoint.counting.items():
             life.tables[place][b"visits"] = state.replace(boundaries=kept).encode()
-        growth, _ = relocated(life, life.checkpoint.counting[FIRST_PLACE][1], partitions, 1, 9)
+        growth, _ = relocated(life, life.checkpoint.counting[FIRST_PLACE][1], partitions, 1, 9, source)
         # Else the reference is the deadline of the timestamp after the last captured one, and one hour.
         assert growth[-1].since == since

@@ -184,6 +184,16 @@ def test_what_would_be_judged_anew_and_may_be_gone_is_lost_too(life: Lifetime) -
     assert moved(life, inputs(logs=whole)) is None
 
 
+def test_a_log_that_lost_its_end_begins_no_earlier_than_the_stream_did(life: Lifetime) -> None:
+    place = TopicPartition(COUNTING, 1)
+    manifest, _ = life.checkpoint.counting[place]
+    life.tables[place][ManifestRecord.key("visits")] = manifest.replace(resume=4).encode()
+    found = some(moved(life, inputs(logs={**logs(2), 1: replace(logs(2)[1], end=8, again=5)})))
+    assert found.counting[place][0].resume == 4
+    # Another topic has other offsets.
+    assert some(moved(life, inputs(source_id="new"))).counting[place][0].resume == 0
+
+
 def test_a_log_that_ends_too_early_is_read_again_from_where_events_may_be(life: Lifetime) -> None:
     short = {**logs(2), 1: replace(logs(2)[1], end=8, again=5)}
     found = some(moved(life, inputs(logs=short)))
