@@ -66,7 +66,7 @@ FIELDS: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("source.time", "source", {"time": "/when"}, "'/time'", "'/when'"),
     ("source.time_unit", "source", {"time_unit": "s"}, "not set", "'s'"),
     ("source.time_zone", "source", {"time_zone": "Europe/Berlin"}, "not set", "'Europe/Berlin'"),
-    ("source.filter", "source", {"filter": {"/kind": "seen"}}, "not set", "'[{"),
+    ("source.filter", "source", {"filter": {"/kind": "seen"}}, "not set", "/kind is 'seen'"),
     ("source.maps", "source", {"maps": {"/place": {"values": {"middle": COLUMNS[0]}}}}, "not set", "'[{"),
     ("source.append_time", "source", {"append_time": "boundary"}, "not set", "'boundary'"),
     ("source.partitioner", "source", {"partitioner": "crc32"}, "'murmur2'", "'crc32'"),

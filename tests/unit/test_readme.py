@@ -127,8 +127,8 @@ def test_the_commands_of_the_readme_that_need_no_broker_work(
     topology: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(topology.parent)
-    for line in ("generate shop", "replay generated.yaml"):
-        (command,) = re.findall(rf"^eventveil ({line} .*?)$", README, re.MULTILINE)
+    for line in ("generate site", "replay generated.yaml"):
+        (command,) = re.findall(rf"^eventveil ({line} .*?)(?: +#.*)?$", README, re.MULTILINE)
         tried = CliRunner().invoke(main, command.split())
         assert tried.exit_code == 0, tried.output
     assert (topology.parent / "truth.jsonl").stat().st_size > 0

@@ -46,12 +46,23 @@ class Violations:
         self._sorts: Counter[tuple[str, str]] = Counter()
 
     def __call__(
-        self, invariant: Invariant, timestamp: int | None, place: object, what: str, detail: str = ""
+        self,
+        invariant: Invariant,
+        timestamp: int | None,
+        place: object,
+        what: str,
+        detail: str = "",
+        *,
+        explains: bool = False,
     ) -> None:
-        """Note a violation; ``what`` is its sort, ``detail`` what is special about this one."""
+        """Note a violation; ``what`` is its sort, ``detail`` what is special about this one.
+
+        One that ``explains`` the others is listed before them.
+        """
         self._sorts[invariant, what] += 1
         if self._sorts[invariant, what] <= _LISTED:
-            self._listed.append(Finding(invariant, self._stream, timestamp, str(place), what + detail))
+            found = Finding(invariant, self._stream, timestamp, str(place), what + detail)
+            self._listed.insert(0 if explains else len(self._listed), found)
 
     @property
     def listed(self) -> tuple[Finding, ...]:

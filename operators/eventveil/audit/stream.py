@@ -238,16 +238,19 @@ class StreamAudit:
 
     def _check_last_terms(self) -> None:
         """Ask about the file where the changes or the newest entry have other terms, or both."""
-        ended, options = self._terms, self._options
-        if (ended, options) == (self._last_terms, self._last_options):
+        ended, options, last = self._terms, self._options, self._last_options
+        if (ended, options) == (self._last_terms, last):
             with suppress(ValueError):
                 ended = stated_terms(self._newest) if self._newest else ended
-            options = {} if ended.delta is None else {"noise": "gaussian", "delta": str(ended.delta)}
             if ended == self._last_terms:
                 return
-        file = _words(self._last_terms, self._last_options)
+            # An entry states no other options.
+            options, last = _noise(ended), _noise(self._last_terms)
+        file = _words(self._last_terms, last)
         told = f": {_words(ended, options)} in the ledger, {file} in this file. {_WHICH_FILE}"
-        self._flag("I7", None, "the ledger", "it ends with other terms than this file has", told)
+        self._flag(
+            "I7", None, "the ledger", "it ends with other terms than this file has", told, explains=True
+        )
 
     def _largest(self) -> int:
         """The largest sum of a window or horizon under the present terms.
@@ -541,6 +544,10 @@ def stranger(found: FoundRecord) -> Finding | None:
         return None
     what = "this is not a ledger entry, nor of a stream of the topology"
     return Finding("I7", f"{found.stream!r:.50}", None, str(found), what)
+
+
+def _noise(terms: Terms) -> dict[str, str]:
+    return {} if terms.delta is None else {"noise": "gaussian", "delta": str(terms.delta)}
 
 
 def _words(terms: Terms, options: Mapping[str, object]) -> str:

@@ -136,5 +136,9 @@ def _plan(name: str, traffic: Traffic) -> TopologyPlan:
         kind="seasonal",
         epsilon="1",
         window=24,
-        remarks=("Counts what `eventveil generate` writes: views per section and hour.",),
+        remarks=(
+            "Counts what `eventveil generate` writes: how many users saw a section first in each hour.",
+            "`contributions: 1` leaves out a user's further views of the hour. More count more of them, with",
+            "as many times the noise; `eventveil advise` compares that, and days instead of hours.",
+        ),
     )

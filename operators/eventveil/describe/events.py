@@ -37,7 +37,7 @@ def one_user(source: Source) -> str:
 def which_events(source: Source) -> Iterator[str]:
     """Which events count, and how times are read, where the topology says more than where fields are."""
     if source.filter:
-        conditions = "; ".join(map(_in_words, source.filter))
+        conditions = "; ".join(in_words(one, _NAMED) for one in source.filter)
         yield (
             f"Only events that pass the filter count ({conditions}); the others are no dead letters. Each"
             " event is judged alone."
@@ -49,11 +49,12 @@ def which_events(source: Source) -> Iterator[str]:
         )
 
 
-def _in_words(condition: Condition) -> str:
+def in_words(condition: Condition, most: int | None = None) -> str:
+    """A condition of a filter; of its values at most ``most`` are named."""
     if condition.test in _TESTS:
         return f"{condition.field} is {_TESTS[condition.test]}"
     values = [repr(one) if isinstance(one, str) else str(one).lower() for one in condition.values]
-    if len(values) > _NAMED:
-        values = [*values[:_NAMED], f"{len(values) - _NAMED} more"]
+    if most is not None and len(values) > most:
+        values = [*values[:most], f"{len(values) - most} more"]
     words = " or ".join(values)
     return f"{condition.field} is {'not ' if condition.test == 'not-in' else ''}{words}"

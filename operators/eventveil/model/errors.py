@@ -32,7 +32,7 @@ class Unsettled(EventveilError):
     def __init__(
         self, place: str, what: str, refusal: EventveilError | None = None, advice: str = ""
     ) -> None:
-        super().__init__(f"{place}: {what}{advice and f'; {advice}'}. This may be temporary")
+        super().__init__(f"{place}: {what}. {advice or 'This may be temporary'}")
         self.place, self.what, self.refusal = place, what, refusal
 
 
@@ -45,13 +45,12 @@ def doubt(place: str, what: str, remedy: str) -> Unsettled:
 
 def missing(topic: str) -> Unsettled:
     """The doubt whether a topic exists."""
-    found = doubt(f"topic {topic}", "it does not exist", "Run `eventveil topics`")
-    return Unsettled(
-        found.place,
-        found.what,
-        found.refusal,
-        "is its name right in the file? `eventveil topics` lists the topics of a file and can create them",
+    remedy = (
+        "If its name is right in the file, run `eventveil topics TOPOLOGY`, which lists what is missing;"
+        " `--create` creates it"
     )
+    found = doubt(f"topic {topic}", "it does not exist", remedy)
+    return Unsettled(found.place, found.what, found.refusal, f"A broker may not know of it yet. {remedy}")
 
 
 class BudgetExceeded(EventveilError):

@@ -10,8 +10,12 @@ import re
 from collections.abc import Iterable
 from fractions import Fraction
 
+import orjson
+
+from eventveil.describe.events import in_words
 from eventveil.describe.guarantee import number
 from eventveil.model.timeline import format_rfc3339
+from eventveil.model.topology import Condition
 from eventveil.topology.counts import KEPT, SINK_MOVED
 from eventveil.topology.fields import One
 from eventveil.topology.options import OPTIONS
@@ -191,7 +195,8 @@ def anew(fields: Iterable[str], *, rekeyed: bool = False) -> str:
 def as_written(field: str, value: str | int | None, *, quoted: bool = True) -> str:
     """What the state records of a setting, as the file would have it: durations, times and decimals.
 
-    Of a digest its beginning. ``quoted``: texts are in quotes, as within a sentence.
+    Of a digest its beginning, of a filter its conditions in words. ``quoted``: texts are in quotes, as within
+    a sentence.
     """
     kind = _SCALARS.get(field)
     if value is None:
@@ -202,6 +207,8 @@ def as_written(field: str, value: str | int | None, *, quoted: bool = True) -> s
         return duration_text(value) if isinstance(kind, Duration) else str(value)
     if field.endswith(".digest"):
         return f"{value[:_DIGITS]}..."
+    if field == "source.filter" and value.startswith("["):
+        return "; ".join(in_words(Condition(**one)) for one in orjson.loads(value))
     if field.startswith("mechanism.") and _RATIONAL.fullmatch(value):
         exact = Fraction(value)
         short = f"{float(exact):g}"

@@ -111,7 +111,7 @@ def test_pure_and_gaussian_entries_are_not_taken_for_each_other() -> None:
         assert (
             story_of(settings)
             .audit(other)
-            .findings[-1]
+            .findings[0]
             .what.startswith(
                 f"it ends with other terms than this file has: {told} in this file. Is it the file"
             )

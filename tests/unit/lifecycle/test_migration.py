@@ -456,7 +456,7 @@ def test_what_options_let_a_timestamp_cost_is_audited_across_changes_of_them(
     check_promise(life.ledger)
     assert [report.findings for report in life.audit()] == [()]
     life.settings["options"] = {"groups": 2}
-    assert [finding.what for finding in life.audit()[0].findings][-1].startswith("it ends with other terms")
+    assert life.audit()[0].findings[0].what.startswith("it ends with other terms")
 
 
 @pytest.mark.parametrize(
@@ -916,6 +916,17 @@ def test_with_boundaries_the_rules_that_they_rest_on_cannot_change() -> None:
             match=re.escape(refused_change(field, why)),
         ):
             check_sound(life, {field: Difference(1, 2)})
+
+
+def test_a_default_that_other_append_times_bring_is_not_named_beside_them() -> None:
+    life = Lifetime(**terms(), append_time="boundary").checkpoint
+    changes = {
+        "source.append_time": Difference("boundary", None),
+        "timeline.max_ahead": Difference(259_200_000, 3_600_000),
+    }
+    with pytest.raises(StateRefused, match=r"source\.append_time was") as refusal:
+        check_sound(life, changes)
+    assert "max_ahead" not in str(refusal.value)
 
 
 def test_a_migration_takes_boundaries_along() -> None:

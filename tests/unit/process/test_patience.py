@@ -44,12 +44,13 @@ def test_a_doubt_tells_what_was_seen_and_its_refusal_the_remedy() -> None:
 
 
 def test_of_a_missing_topic_is_told_at_once_what_costs_nothing() -> None:
-    assert str(missing("raw")) == (
-        "topic raw: it does not exist; is its name right in the file?"
-        " `eventveil topics` lists the topics of a file and can create them. This may be temporary"
+    remedy = (
+        "If its name is right in the file, run `eventveil topics TOPOLOGY`, which lists what is missing;"
+        " `--create` creates it"
     )
+    assert str(missing("raw")) == f"topic raw: it does not exist. A broker may not know of it yet. {remedy}"
     assert str(missing("raw").refusal) == (
-        "topic raw: it does not exist. Repeated checks gave the same result. Run `eventveil topics`"
+        f"topic raw: it does not exist. Repeated checks gave the same result. {remedy}"
     )
 
 

@@ -36,6 +36,12 @@ def test_a_field_that_nobody_has_thought_of_is_refused() -> None:
         ("mechanism.noise", None, "not set"),
         ("counts.columns", 3, "3"),
         ("counts.columns.digest", "25a8192985d250d675868ce37241644902dc018f", "25a8192985d2..."),
+        (
+            "source.filter",
+            '[{"field":"/type","test":"in","values":["seen",7,true]},{"field":"/bot","test":"absent","values":[]}]',
+            "/type is 'seen' or 7 or true; /bot is not there",
+        ),
+        ("source.filter", "sha256 25a8192985d250d675868ce3", "'sha256 25a8192985d250d675868ce3'"),
         ("sink.topic", "counts", "'counts'"),
         ("a.setting.of.another.version", 7, "7"),
     ],
