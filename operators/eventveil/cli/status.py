@@ -135,8 +135,8 @@ def lines(one: Status) -> Iterator[str]:
 def _spent_lines(one: Status) -> Iterator[str]:
     """What the releases say of the terms, the budget and the events."""
     if one.foreign:
-        yield "  terms     not those of this file: was it edited, is it from before a migration, or is the"
-        yield "            first release after one still to come?"
+        yield "  terms     not those of this file: it was edited and not migrated (`eventveil migrate` shows"
+        yield "            the changes), it is older than a migration, or the first release after one is due"
     yield f"  budget    {one.spent:.4g} of {one.promise} spent {one.spent_in()}"
     yield f"  health    {one.health} (looked at {count(one.releases, 'release')})"
 

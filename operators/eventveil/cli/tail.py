@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException
 from eventveil.cli.loading import load_or_exit
 from eventveil.cli.words import fail, words_of
 from eventveil.describe.drawn import how_drawn
+from eventveil.describe.guarantee import count as count_of
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import AnyStream, Topology
@@ -136,11 +137,13 @@ def shown_release(release: Releases, level: float, shown: int) -> str:
     kind = how_drawn(release.mechanism, fresh=fresh, exhausted=exhausted)
     start = format_rfc3339(int(release.starts[0].astype(np.int64)))
     width = max(len(release.columns[at]) for at in order)
-    told = [f"{start}  {release.stream}, timestamp {int(release.timestamps[0])}, {kind}"]
+    known = not np.isnan(low[0, order]).all()
+    intervals = f"; {100 * level:g} % intervals" if known else ""
+    told = [f"{start}  {release.stream}, timestamp {int(release.timestamps[0])}, {kind}{intervals}"]
     for at in order:
         count = release.counts[0, at]
         interval = "" if np.isnan(low[0, at]) else f"  {low[0, at]:.0f} to {high[0, at]:.0f}"
         told.append(f"  {release.columns[at]:<{width}}  {count:>8}{interval}")
     if hidden := len(release.columns) - len(order):
-        told.append(f"  and {hidden} more columns; --columns shows them")
+        told.append(f"  and {count_of(hidden, 'more column')}; --columns shows more of them")
     return "\n".join(told)

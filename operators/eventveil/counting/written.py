@@ -16,11 +16,11 @@ WORDS: Mapping[str, str] = {
     "murmur2": "the default of the Java client and of aiokafka",
     "crc32": "librdkafka's default, consistent_random",
     "fnv1a": "Sarama's default, and librdkafka's fnv1a",
-    "random": "no hash: the same one is in several partitions",
-    "unknown": "an unknown hash: nearly every one is in a single partition",
-    "rare": "it cannot be told, because hardly any of them occurs twice here",
-    "any": "one partition, where every partitioner is right",
-    "none": "there is no key",
+    "random": "many values are in several partitions, so no hash placed them",
+    "unknown": "nearly every value is in one partition, placed by a hash that is not known here",
+    "rare": "hardly any value occurs twice here, so it cannot be determined",
+    "any": "the topic has one partition, so every partitioner is right",
+    "none": "the records have no key",
 }
 """What each name means, for people."""
 

@@ -219,10 +219,14 @@ class CountsReport(StreamReport):
             yield (
                 f"  {at}: source.user: most users occur once here, as event ids do. With such an id"
                 f" epsilon would protect events, not persons: {self._more_records}make sure that the"
-                " field names people"
+                f" field names people{self._other_users()}"
             )
         for field, similar in seen.never_there.items():
             yield self._never_there(field, similar)
+
+    def _other_users(self) -> str:
+        others = self.seen.other_users
+        return f". Fields whose values come again: {', '.join(map(plain, others))}" if others else ""
 
     def _never_there(self, field: str, similar: Sequence[str]) -> str:
         source = self.seen.stream.source

@@ -14,7 +14,7 @@ from eventveil.doctor.filters import HARDLY, never_there, passing
 from eventveil.doctor.framing import Framing, framing
 from eventveil.doctor.judging import Verdicts, judge, judge_behind_users, judge_values, unlisted
 from eventveil.doctor.keys import Keys, keys_of
-from eventveil.doctor.people import comes_again
+from eventveil.doctor.people import comes_again, that_come_again
 from eventveil.doctor.pointers import AbsentField, FoundField, absent, event_ids, fields_of
 from eventveil.doctor.sample import SampledRecord, SourceSample
 from eventveil.doctor.times import about_time
@@ -186,6 +186,14 @@ class CountsDiagnosis(Diagnosis):
             return False
         source = self.stream.source
         return self.keys.readable >= _MANY_RECORDS and not comes_again(self.asked, source, source.user)
+
+    @cached_property
+    def other_users(self) -> list[str]:
+        """Fields beside the user that most records have, and whose values come again as those of users do."""
+        source, ids = self.stream.source, event_ids(self.fields)
+        known = {*listed(source.user), *listed(source.column), *listed(source.time), *ids}
+        named = [one.pointer for one in self.fields if one.kind != "time" and one.pointer not in known]
+        return that_come_again(self.asked, source, named)
 
     @cached_property
     def never_there(self) -> Mapping[str, Sequence[str]]:

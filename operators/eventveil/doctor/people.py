@@ -60,9 +60,23 @@ def comes_again(sample: SourceSample, source: Source, pointer: str) -> bool:
     Of the records that have one, half or more must share theirs with another. Ids of events come once: with
     one as the user, each event would be of a user of its own.
     """
-    users = Counter(one.user for one in read(sample, source, pointer) if one.user is not None)
-    again = _again(users)
-    return len(again) >= LEAST_USERS and 2 * sum(again) >= users.total()
+    return _come_again(Counter(one.user for one in read(sample, source, pointer) if one.user is not None))
+
+
+def that_come_again(sample: SourceSample, source: Source, pointers: Iterable[str]) -> list[str]:
+    """Those of ``pointers`` of which the same holds, and which have more values than a field of kinds."""
+    finds = {pointer: compile_field(pointer) for pointer in pointers}
+    values = {pointer: Counter[str]() for pointer in finds}
+    for record in read(sample, source):
+        for pointer, find in finds.items():
+            if (value := _user(find(record.document, record.around))) is not None:
+                values[pointer][value] += 1
+    return [pointer for pointer, found in values.items() if len(found) > _KINDS and _come_again(found)]
+
+
+def _come_again(values: Counter[str]) -> bool:
+    again = _again(values)
+    return len(again) >= LEAST_USERS and 2 * sum(again) >= values.total()
 
 
 def _again(users: Counter[str]) -> list[int]:

@@ -14,6 +14,7 @@ from eventveil.doctor.sample import SourceSample
 from eventveil.doctor.stream_report import StreamReport, not_counting
 from eventveil.doctor.wording import numbered, plain
 from eventveil.model.topology import ReadingStream, Stream, Topology
+from eventveil.topology.changes import NEW_STREAM, REFUSED
 from eventveil.topology.scalars import duration_text
 
 
@@ -62,6 +63,9 @@ class DoctorReport:
         for one in changes:
             value = "leave it out" if one.value is None else one.value
             yield f"  {self._at(one.path)}: {one.setting}: {value}  ({plain(one.why)})"
+        if fixed := [*dict.fromkeys(one.setting for one in changes if one.setting in REFUSED)]:
+            begun = f"once a stream has begun, no migration changes {', '.join(fixed)}"
+            yield f"  {begun}; in that case: {NEW_STREAM[0].lower()}{NEW_STREAM[1:]}"
         yield from (f"  {one}" for one in self.proposal.beside)
         if changes or self.proposal.beside:
             for name, seen in self.after.items():

@@ -196,7 +196,29 @@ def test_a_user_that_is_the_id_of_an_event_is_not_well_and_one_that_comes_once_i
     well, doubt = told("/no", "no")
     assert well
     assert "most users occur once here, as event ids do" in doubt
+    assert "come again" not in doubt
     assert report(sample()).fields()["streams"][0]["doubts"] == []
+
+
+def test_behind_a_user_that_comes_once_the_fields_are_named_whose_values_come_again() -> None:
+    def made(number: int) -> dict[str, Any]:
+        return {
+            **event(number),
+            "no": f"n-{number}",
+            "kind": f"k-{number % 3}",
+            "person": {"id": number % 50, "visit": f"v-{number}"},
+        }
+
+    seen = sample(made=made, key=lambda one: str(one["no"]))
+    (stream,) = report(seen, FILE.replace("user: /customer ", "user: /no ")).fields()["streams"]
+    (doubt,) = stream["doubts"]
+    assert doubt.endswith("Fields whose values come again: /customer, /person/id")
+
+
+def test_what_a_stream_that_has_begun_cannot_change_is_said_of_a_proposal() -> None:
+    told = "\n".join(report(sample("crc32")).lines())
+    assert "once a stream has begun, no migration changes source.partitioner; in that case: give the" in told
+    assert "once a stream" not in "\n".join(report(sample()).lines())
 
 
 def test_the_example_of_a_long_value_has_its_end() -> None:

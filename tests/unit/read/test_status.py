@@ -137,9 +137,9 @@ def test_a_release_is_shown_with_its_intervals() -> None:
     assert told["high"] == {"home": 51.2, "basket": 25.2}
     shown = shown_release(release, 0.95, 1)
     assert shown.splitlines() == [
-        "2026-03-01T02:00:00Z  views, timestamp 3, fresh",
+        "2026-03-01T02:00:00Z  views, timestamp 3, fresh; 95 % intervals",
         "  home        30  9 to 51",
-        "  and 1 more columns; --columns shows them",
+        "  and 1 more column; --columns shows more of them",
     ]
 
 
@@ -158,7 +158,7 @@ def test_a_release_is_called_predicted_where_it_is(mechanism: str, changes: dict
     value = record(3, **{"fresh": False, "mechanism": mechanism, "noise_scale": None, **changes})
     release = assembled(VIEWS, value, "here")
     assert release is not None
-    assert shown_release(release, 0.95, 1).splitlines()[0].endswith(f"timestamp 3, {how}")
+    assert shown_release(release, 0.95, 1).splitlines()[0].endswith(f"timestamp 3, {how}; 95 % intervals")
     status = status_of(VIEWS, {3: value}, ORIGIN + 3 * HOUR)
     assert f"timestamp 3, until 2026-03-01T03:00:00Z, {how}" in "\n".join(lines(status))
 
@@ -168,6 +168,4 @@ def test_a_file_that_the_stream_does_not_run_under_is_told() -> None:
     other = status_of(VIEWS, {1: record(1, epsilon="2")}, ORIGIN + 2 * HOUR)
     assert other.foreign
     assert not other.fields()["terms_of_file"]
-    assert "terms     not those of this file: was it edited, is it from before a migration" in "\n".join(
-        lines(other)
-    )
+    assert "terms     not those of this file: it was edited and not migrated" in "\n".join(lines(other))

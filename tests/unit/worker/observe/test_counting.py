@@ -190,7 +190,7 @@ def test_users_that_are_in_other_partitions_are_told_with_how_they_came_there(
         assert "crc32 puts them (librdkafka's default, consistent_random); the file says murmur2" in told
         assert "If all producers use it, name it as the partitioner; if not, correct these producers" in told
     else:
-        assert "no partitioner of a topology explains (random: no hash: the same one is" in told
+        assert "no partitioner of a topology explains (random: many values are" in told
         assert "Set repartition: true" in told
 
 
