@@ -13,11 +13,15 @@ from numpy.typing import NDArray
 from eventveil.read.frames import installed
 from eventveil.read.tables import Table
 
+#: Of numbers in CSV: counts and their errors have none that say more.
+_DECIMALS = 6
+
 
 def write_csv(pieces: Iterable[Table], file: BinaryIO) -> None:
     """Write a table with its names in the first line; nothing where a number is not known.
 
-    Times are RFC 3339 in UTC, truth is true and false, lines end as RFC 4180 says.
+    Times are RFC 3339 in UTC, truth is true and false, numbers have six decimals at most, lines end as RFC
+    4180 says.
     """
     text = TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     writer = csv.writer(text)
@@ -34,7 +38,7 @@ def _words(values: NDArray[Any]) -> list[Any]:
     if values.dtype == bool:
         return ["true" if one else "false" for one in values.tolist()]
     if values.dtype == np.float64:
-        return ["" if one != one else one for one in values.tolist()]
+        return ["" if one != one else round(one, _DECIMALS) for one in values.tolist()]
     return list(values.tolist())
 
 

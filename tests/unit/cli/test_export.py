@@ -40,6 +40,7 @@ def test_a_csv_file_has_a_row_for_each_time_and_column(source: Path, tmp_path: P
     assert (first["column"], first["count"], first["error"], first["fresh"]) == ("home", "10", "5.5", "true")
     assert (second["column"], second["count"]) == ("basket", "-1")
     assert float(first["low"]) < 10 < float(first["high"])
+    assert len(first["low"].partition(".")[2]) == 6
     assert len(rows(output)) == 98
 
 
