@@ -11,6 +11,7 @@ import statistics
 import time
 from array import array
 from dataclasses import replace
+from itertools import cycle, islice
 from random import Random
 
 from benchmarks.throughput.ingest import make_stream
@@ -65,6 +66,9 @@ def streams() -> dict[str, Stream]:
         "user_type: either": ruled(user_type="either"),
         "a list of users": ruled(user=several),
         "user: $key": ruled(user="$key"),
+        "column: $headers/NAME": ruled(column="$headers/section"),
+        "time_unit: us": ruled(time="/at", time_unit="us"),
+        "time: $time": ruled(time="$time"),
         "filter on a field": ruled(filter=passing),
         "filter on a header": ruled(filter=header),
         "a map with 20 prefixes": ruled(column="/data/page", maps=names),
@@ -92,7 +96,8 @@ def main() -> None:
     """Print the table."""
     values, keys = make_records()
     times = array("q", [2**45]) * CHUNK
-    headers = [[("ce_type", _TYPE)]] * CHUNK
+    sections = ([("ce_type", _TYPE), ("section", name.encode())] for name in _SECTIONS)
+    headers = [*islice(cycle(sections), CHUNK)]
     chunk = Chunk("raw", 0, 0, 0, range(CHUNK), times, keys, values, CHUNK, headers)
     every = streams()
     seconds: dict[str, list[float]] = {name: [] for name in every}

@@ -13,11 +13,13 @@ import orjson
 from eventveil.counting.assigner import Assigner
 from eventveil.counting.counter import CounterState, StreamCounter
 from eventveil.counting.users import Users
-from eventveil.decoding.rules import Rejection, parse
+from eventveil.decoding.places import Envelope
+from eventveil.decoding.rules import Decoder, Rejection, parse, weigh
 from eventveil.model.fields import joined
-from eventveil.model.records import NO_APPEND_TIME, Chunk, Origin
-from eventveil.model.topology import Condition, NameMap, Stream
+from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Chunk, Origin
+from eventveil.model.topology import Condition, NameMap, Source, Stream
 from eventveil.tasks.aggregate import PartitionAggregator
+from tests.fuzz import avro
 from tests.fuzz.values import mutated
 from tests.unit.support import counter_state, sparse, stream
 
@@ -31,17 +33,26 @@ class OneByOne:
         self.outcomes: Counter[str] = Counter()
         users = Users(one.source, partitions, state.partition)
         self._assigner = Assigner(one, partitions, state.partition, state.first, users)
+        self._decoder = Decoder(one.source, one.counts)
         self.open: dict[int, dict[bytes, list[tuple[Any, int]]]] = {}
         self.first_offset: dict[int, int] = {}
 
     def judge(
-        self, offset: int, append_time: int, value: bytes | None, order: Any, boundaries: Any
+        self, offset: int, value: bytes | None, around: Envelope, order: Any, boundaries: Any
     ) -> Rejection | None:
         """Of each user the first events by ``order`` count, within both bounds; the last may be displaced."""
         if offset < self.state.resume:
             return None
-        document = parse(value, self.stream.source.max_bytes)
-        verdict = self._assigner.verdict(offset, append_time, document, self.next, boundaries)
+        verdict: Any = None
+        if self._decoder.filter.passes_around(around):
+            source = self.stream.source
+            if self._decoder.reads_value:
+                document = parse(value, source.max_bytes, source.format, avro.KNOWN)
+            else:
+                document = weigh(value, source.max_bytes)
+            verdict = self._assigner.verdict(
+                offset, around.append_time, document, self.next, boundaries, around
+            )
         if verdict is None:
             outcome = "filtered"
         elif isinstance(verdict, Rejection):
@@ -118,6 +129,14 @@ _CONDITIONS = (
     Condition("/column", "in", ("a", "b")),
     Condition("/page/section", "not-in", ("b",)),
 )
+#: The same of what is around values.
+_AROUND = (
+    Condition("$headers/kind", "in", ("viewed", 7)),
+    Condition("$headers/kind", "not-in", ("bought",)),
+    Condition("$headers/kind", "present"),
+    Condition("$key", "absent"),
+    Condition("$time", "not-in", (1003,)),
+)
 
 
 #: Values, prefixes and what other texts are called.
@@ -134,12 +153,18 @@ def _streams(chance: Random) -> list[Stream]:
         "max_ahead": chance.choice((7, 200)),
         "lateness": chance.choice((0, 5, 50)),
     }
-    if chance.random() < 0.25:
+    around = chance.random() < 0.75
+    if not around:
         shared |= {"raw": "raw", "topic": "re-keyed", "append_time": "broker"}
-    if chance.random() < 0.2:
-        shared["user_type"] = "integer"
+    shared["user_type"] = chance.choice(("string", "string", "integer", "either"))
     if chance.random() < 0.3:
         shared["user"] = joined(["/user", "/id"])
+    elif around and chance.random() < 0.4:
+        shared["user"] = chance.choice(("$key", "$headers/user", joined(["$key", "/user"])))
+    if chance.random() < 0.3:
+        shared["format"] = chance.choice(("json-schema", "avro"))
+    if chance.random() < 0.2:
+        shared["time_unit"] = "us"
     made = []
     for name in ("one", "two", "three")[: chance.choice((1, 2, 3))]:
         own = {
@@ -151,9 +176,15 @@ def _streams(chance: Random) -> list[Stream]:
                 )
             ),
             **chance.choice(({}, {"unknown": "ignore"}, {"unknown": "column", "unknown_column": 1})),
-            "column": chance.choice(("/column", "/page/section")),
+            "column": chance.choice(
+                ("/column", "/column", "/page/section", "$headers/column" if around else "/column")
+            ),
+            "time": chance.choice(("/time", "/time", "/time", "$time" if around else "/time")),
+            "own_time": chance.random() < 0.5,
             "max_bytes": chance.choice((100, 1_000_000, 1_000_000)),
-            "filter": tuple(chance.sample(_CONDITIONS, chance.choice((0, 0, 0, 1, 2)))),
+            "filter": tuple(
+                chance.sample(_CONDITIONS + (_AROUND if around else ()), chance.choice((0, 0, 0, 1, 2)))
+            ),
             "time_zone": chance.choice((None, None, "Europe/Berlin")),
         }
         if chance.random() < 0.3:
@@ -163,7 +194,7 @@ def _streams(chance: Random) -> list[Stream]:
 
 
 def _chunk(chance: Random, position: int, clock: int, values: Any, one: Stream) -> Chunk:
-    values = [_value(chance, clock, one.source.user_type == "integer", value) for value in values]
+    values = [_value(chance, clock, one.source, value) for value in values]
     offsets = []
     at = position - chance.choice((0, 0, 2)) if position > 8 else position
     for _ in values:
@@ -171,7 +202,7 @@ def _chunk(chance: Random, position: int, clock: int, values: Any, one: Stream) 
         offsets.append(at)
         at += 1
     times = [max(0, clock - chance.choice((0, 0, 0, 4, 40))) for _ in values]
-    headers: Any = ()
+    keys, headers = [None] * len(values), ()
     if one.source.raw is not None:
         headers = [
             [
@@ -181,21 +212,58 @@ def _chunk(chance: Random, position: int, clock: int, values: Any, one: Stream) 
             ]
             for offset, time in zip(offsets, times, strict=True)
         ]
-    elif chance.random() < 0.1:
-        times = [NO_APPEND_TIME] * len(times)
+    else:
+        if chance.random() < 0.1:
+            times = [NO_APPEND_TIME] * len(times)
+        keys = [_text(chance) for _ in values]
+        if chance.random() < 0.8:
+            headers = [_headers(chance) for _ in values]
+    own_times = [chance.choice((NO_OWN_TIME, clock - 9, clock - 2, 2**60)) for _ in values]
     return Chunk(
-        one.source.topic, 0, 1, min([position, *offsets[:1]]), offsets, times, [None] * len(values), values,
-        max(position, at), headers,
+        one.source.topic, 0, 1, min([position, *offsets[:1]]), offsets, times, keys, values,
+        max(position, at), headers, own_times=chance.choice(((), own_times)), schemas=avro.KNOWN,
     )  # fmt: skip
 
 
-def _value(chance: Random, clock: int, integers: bool, value: bytes | None) -> bytes | None:
-    """Mostly good events of few users: enough of them must meet a bound."""
-    if chance.random() < 0.3:
+def _text(chance: Random) -> bytes | None:
+    """What may be in a key or a header."""
+    return chance.choice(
+        (b"u%d" % chance.randrange(8),) * 4 + (b"a", b"%d" % chance.randrange(8), b"", b"\xff", None)
+    )
+
+
+def _headers(chance: Random) -> list[tuple[str, Any]]:
+    kinds = (b"viewed", b"viewed", b"viewed", b"bought", b"", b"\xfe", None)
+    made = [("user", _text(chance)), ("column", chance.choice((b"a", b"b", b"c", None)))]
+    made += [("kind", chance.choice(kinds)) for _ in range(chance.choice((0, 1, 1, 1, 2)))]
+    return chance.sample(made, chance.choice((len(made), len(made), len(made) - 1)))
+
+
+def _value(chance: Random, clock: int, source: Source, value: bytes | None) -> bytes | None:
+    """A value in the format of the source."""
+    event = None if chance.random() < 0.3 else _event(chance, clock, source)
+    if source.format == "avro":
+        return value if event is None else avro.written(chance, event)
+    if event is not None:
+        value = orjson.dumps(event)
+        if chance.random() < 0.2:
+            # A key that is there twice the kernel leaves to the rule: those lie between certain events.
+            value = b'{"time":0,' + value[1:]
+    if source.format == "json" or value is None or chance.random() < 0.05:
         return value
-    number = chance.randrange(8)
-    user = number if integers else f"u{number}"
+    return b"\0\0\0\0\1" + value
+
+
+def _event(chance: Random, clock: int, source: Source) -> dict[str, Any]:
+    """A good event, mostly, of few users: enough of them must meet a bound."""
+    number: Any = chance.randrange(8)
+    user = number if source.user_type == "integer" else f"u{number}"
+    if source.user_type == "either":
+        # The number and the text are one user.
+        user = chance.choice((number, str(number)))
     time = clock + chance.randrange(-25, 12)
+    if source.time_unit == "us":
+        time = 1000 * time + chance.randrange(1000)
     column = chance.choice("aabbbc")
     more: dict[str, Any] = {}
     if chance.random() < 0.7:
@@ -205,23 +273,25 @@ def _value(chance: Random, clock: int, integers: bool, value: bytes | None) -> b
     if chance.random() < 0.2:
         more["id"] = f"u{chance.randrange(8)}"
         user = chance.choice((user, "", None, 7))
-    good = orjson.dumps({"user": user, "column": column, "time": time, "page": {"section": column}, **more})
-    # A key that is there twice the kernel leaves to the rule: those lie between events that are certain.
-    return b'{"time":0,' + good[1:] if chance.random() < 0.2 else good
+    return {"user": user, "column": column, "time": time, "page": {"section": column}, **more}
 
 
 def _observe(aggregator: PartitionAggregator, singles: dict[str, OneByOne], chunk: Chunk) -> None:
     expected: dict[str, list[dict[str, bytes]]] = {name: [] for name in singles}
+    rekeyed = any(single.stream.source.raw is not None for single in singles.values())
     for index, offset in enumerate(chunk.offsets):
         if offset < aggregator.position:
             continue
         append_time, order = chunk.append_times[index], Origin(0, 0, offset)
-        if chunk.headers:
-            told = dict(chunk.headers[index] or ())
+        headers = chunk.headers[index] or () if chunk.headers else ()
+        own_time = chunk.own_times[index] if chunk.own_times else NO_OWN_TIME
+        around = Envelope(chunk.keys[index], headers, append_time, own_time)
+        if rekeyed:
+            told = dict(headers)
             order = Origin(append_time, int(told["eventveil.partition"]), offset)
         for name, single in singles.items():
             boundaries = aggregator.counters[name].boundaries
-            rejection = single.judge(offset, append_time, chunk.values[index], order, boundaries)
+            rejection = single.judge(offset, chunk.values[index], around, order, boundaries)
             if rejection is not None:
                 reason, detail = rejection.reason.encode(), rejection.detail.encode()
                 expected[name].append({"reason": reason, "detail": detail, "offset": b"%d" % offset})

@@ -12,10 +12,12 @@ from unittest.mock import patch
 import numpy as np
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from eventveil.decoding.places import Envelope
+from eventveil.decoding.packing import texts_at
+from eventveil.decoding.places import Envelope, last_of
 from eventveil.kafka import outgoing
 from eventveil.kafka.outgoing import Part, Producer, batches, by_partition
 from eventveil.model.errors import StateRefused
+from eventveil.model.fields import HEADERS
 from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Chunk, Headers, Outgoing, Records
 from eventveil.tasks import passed_on
 from eventveil.tasks.passed_on import Passing, read_passed_on
@@ -52,6 +54,7 @@ def compare(seed: int) -> Counter[str]:
     """
     chance = Random(seed)
     chunk, times = random_chunk(chance)
+    _compare_texts(chunk)
     names = "_USUAL", "_LARGEST_HEADERS", "LARGEST_REKEYED", "_STAND_IN"
     limits = dict(zip(names, (150, 60, 400, bytes(401)), strict=True))
     if chance.random() < 0.5:
@@ -108,6 +111,14 @@ def fetched(records: Sequence[tuple[bytes | None, bytes | None, Headers]]) -> An
         builder.append(offset, 0, key, value, list(headers))
     data = bytes(builder.build())[_HEADER:].replace(_NAMES[-1].encode(), _NOT_UTF8)
     return read([Body(data, len(records), 0)])
+
+
+def _compare_texts(chunk: Chunk) -> None:
+    """Headers by name are what looking through those of each record finds."""
+    every = chunk.headers if len(chunk.headers) else [()] * len(chunk.offsets)
+    for name in (*_NAMES, "nobody"):
+        found = texts_at(HEADERS + name, chunk.keys, chunk.headers, len(chunk.offsets))
+        assert [*found] == [last_of(one or (), name) for one in every]
 
 
 def _compare_users(passing: Passing, chunk: Chunk, alone: Sequence[Outgoing]) -> None:
@@ -171,6 +182,7 @@ def _told(chunk: Chunk) -> Any:
         events, origins, marks = read_passed_on(chunk)
     except StateRefused as refused:
         return str(refused)
+    _compare_texts(events)
     columns = events.offsets, events.append_times, events.keys, events.values, events.own_times
     headers = [[*(one or ())] for one in events.headers] or [[]] * len(origins)
     return [[*one] for one in columns], headers, origins.tolist(), marks

@@ -164,7 +164,12 @@ def find_columns(source: Input, fields: Source) -> EventSummary:
 
     Raises EventveilError if there are none or too many, and what reading the input raises.
     """
-    if not fields.plain:
+    if (
+        fields.format != "json"
+        or fields.filter
+        or fields.maps
+        or not all(one[:1] not in ("$", "[") for one in (fields.user, fields.column, fields.time))
+    ):
         raise EventveilError(
             "the columns of a stream whose source has several fields, a filter or maps are not looked for;"
             " list them in the topology, or name them with --columns"

@@ -36,14 +36,17 @@ from eventveil.decoding.bulk import (
     NameFinder,
     Sieve,
     as_array,
+    passes_beside,
     picked,
 )
-from eventveil.decoding.places import MISSING, NO_ENVELOPE, Envelope
+from eventveil.decoding.packing import texts_at
+from eventveil.decoding.places import MISSING, NO_ENVELOPE, TIME_LIMIT, Envelope
 from eventveil.decoding.rules import NO_JSON, Decoder, Event, Reason, Rejection, parse, weigh
+from eventveil.model import fields as places
 from eventveil.model import timeline
 from eventveil.model.partitioners import PARTITIONERS, Growth, PartitionCounts
 from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Headers, Schemas
-from eventveil.model.topology import Stream
+from eventveil.model.topology import Source, Stream
 from eventveil.process import kernel
 
 
@@ -68,6 +71,7 @@ class Rows:
     schemas: Schemas = field(default_factory=dict)
     own_times: Sequence[int] = ()
     _documents: dict[int, Any] = field(default_factory=dict)
+    _beside: dict[str, Sequence[bytes | None]] = field(default_factory=dict)
 
     def envelope(self, row: int) -> Envelope:
         """What is around the value of a row."""
@@ -75,6 +79,22 @@ class Rows:
         headers = self.headers[row] if self.headers else None
         own_time = self.own_times[row] if self.own_times else NO_OWN_TIME
         return Envelope(key, headers or (), int(self.append_times[row]), own_time)
+
+    def beside(self, field: str) -> Sequence[bytes | None]:
+        """The texts at a field around the values (``packing.texts_at``)."""
+        if field not in self._beside:
+            self._beside[field] = texts_at(field, self.keys, self.headers, len(self.offsets))
+        return self._beside[field]
+
+    def times(self, source: Source) -> NDArray[np.int64]:
+        """What ``$time`` is by a source, or UNSURE_TIME."""
+        if not source.own_time:
+            return np.where(self.append_times == NO_APPEND_TIME, UNSURE_TIME, self.append_times)
+        if not len(self.own_times):
+            return np.full(len(self.offsets), UNSURE_TIME)
+        found = np.array(self.own_times, np.int64)
+        unsure = (found == NO_OWN_TIME) | (found <= -TIME_LIMIT) | (found >= TIME_LIMIT)
+        return np.where(unsure, UNSURE_TIME, found)
 
     def documents(self, rows: NDArray[np.int64], max_bytes: int) -> Iterator[tuple[int, Any | Rejection]]:
         """These rows with what ``parse`` makes of their values.
@@ -178,15 +198,17 @@ class Assigner:
         self._refuse = Validator(stream, first, since, self._decoder, users)
         self._partition_of = PARTITIONERS[stream.source.partitioner]
         self._in_bulk = stream.is_read_in_bulk
-        conditions = stream.source.filter if self._in_bulk else ()
-        self._sieve = Sieve(conditions, stream.source.max_bytes) if conditions else None
+        source = stream.source
+        inside = [one for one in source.filter if self._in_bulk and places.is_pointer(one.field)]
+        self._sieve = Sieve(inside, source.max_bytes, source.format) if inside else None
         self._native = None if users.native is None else _native_assigner(stream, first)
 
     def _column_finder(self) -> Callable[[Fields], Any]:
         source, counts = self._stream.source, self._stream.counts
         if self.names is not None:
             return NameFinder(source, self.names)
-        return MappedFinder(source, counts) if source.plain and source.maps else ColumnFinder(source, counts)
+        mapped = source.maps and source.in_bulk(counts)
+        return MappedFinder(source, counts) if mapped else ColumnFinder(source, counts)
 
     def place(
         self, rows: Rows, start: int, following: int, boundaries: Boundaries | None
@@ -200,7 +222,10 @@ class Assigner:
             self.names.clear()
         # What bulk decoding has read is of streams without further rules.
         parts = rows.parts if self._in_bulk else ()
-        passing, failing = (None, None) if self._sieve is None else self._sieve(rows.values)
+        passing, failing = (None, None) if self._sieve is None else self._sieve(rows.values, rows.schemas)
+        around = self._passes_around(rows)
+        if around is not None:
+            passing = around if passing is None else passing & around
         read = [self._certain(rows, part, start, following, boundaries, passing) for part in parts]
         certain = read[0] if len(read) == 1 else _merged([*map(_in_arrays, read)])
         if len(certain) == len(rows.offsets) - start:
@@ -208,6 +233,11 @@ class Assigner:
         asked = np.ones(len(rows.offsets), bool)
         asked[:start] = False
         asked[_rows_of(certain)] = False
+        filtered: list[int] = []
+        if around is not None:
+            # Before the value is parsed, which may be of another format.
+            filtered += np.flatnonzero(asked & ~around).tolist()
+            asked[filtered] = False
         refused = [
             rejections
             for part in parts
@@ -215,7 +245,6 @@ class Assigner:
         ]
         for rejections in refused:
             asked[rejections.rows] = False
-        filtered = self._left_out(rows, asked)
         if failing is not None:
             # A record without the append time that it should have is refused before.
             timed = boundaries is not None or rows.append_times != NO_APPEND_TIME
@@ -263,14 +292,23 @@ class Assigner:
         rows = np.array([row for row, _ in events], np.int64)
         yield AssignedRows(rows, users, np.array(columns, np.int64), np.array(timestamps, np.int64))
 
-    def _left_out(self, rows: Rows, asked: NDArray[np.bool_]) -> list[int]:
-        """What the filter leaves out for the record around the value; it is no longer ``asked`` about."""
-        filter_ = self._decoder.filter
-        if not filter_.asks_around:
-            return []
-        out = [row for row in np.flatnonzero(asked).tolist() if not filter_.passes_around(rows.envelope(row))]
-        asked[out] = False
-        return out
+    def _passes_around(self, rows: Rows) -> NDArray[np.bool_] | None:
+        """Which rows pass the conditions on the record around the value; None if there are none."""
+        conditions = [one for one in self._stream.source.filter if places.in_envelope(one.field)]
+        if not conditions:
+            return None
+        if all(places.is_text(one.field) for one in conditions):
+            passing = np.ones(len(rows.offsets), bool)
+            for one in conditions:
+                passing &= passes_beside(one, rows.beside(one.field))
+            return passing
+        passes = self._decoder.filter.passes_around
+        return np.array([passes(rows.envelope(row)) for row in range(len(rows.offsets))], bool)
+
+    def _times(self, rows: Rows, fields: Fields) -> NDArray[np.int64]:
+        """Epoch milliseconds of what was read, or UNSURE_TIME."""
+        source = self._stream.source
+        return fields.times(source.time) if source.time != places.TIME else rows.times(source)[fields.rows]
 
     def _certain(
         self,
@@ -290,7 +328,9 @@ class Assigner:
         if self._native is None:
             return self._on_time(rows, fields, start, earliest, boundaries, passing)
         clock = (rows.append_times, None) if boundaries is None else (rows.offsets, boundaries.columns)
-        users, times = self._users.numbered(fields), fields.timed(self._stream.source.time)
+        source = self._stream.source
+        times = self._times(rows, fields) if source.time == places.TIME else fields.timed(source.time)
+        users = self._users.numbered(fields)
         read = fields.rows, users, self._passing_columns(fields, passing), times
         return self._native.place(self._users.native, read, clock, (start, earliest))
 
@@ -304,7 +344,7 @@ class Assigner:
         passing: NDArray[np.bool_] | None,
     ) -> AssignedRows:
         """The same in arrays."""
-        rules, times = self._stream.timeline, fields.times(self._stream.source.time)
+        rules, times = self._stream.timeline, self._times(rows, fields)
         columns = as_array(self._passing_columns(fields, passing))
         read = AssignedRows(fields.rows, self._users.of(fields), columns, times)
         sure = self._users.belong(read.users) & (read.columns != UNSURE) & (times != UNSURE_TIME)
@@ -351,7 +391,7 @@ class Assigner:
         at = np.flatnonzero((asked if passing is None else asked & passing)[fields.rows])
         if not at.size:
             return
-        times = fields.times(self._stream.source.time)
+        times = self._times(rows, fields)
         read = Read(fields, at, self._columns(fields), times, rows.offsets, rows.append_times)
         yield from self._refuse(read, following, boundaries)
 

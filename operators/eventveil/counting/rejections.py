@@ -23,6 +23,7 @@ from eventveil.decoding.bulk import UNSURE, UNSURE_TIME, Fields, Packed, distinc
 from eventveil.decoding.packing import Header, PackedRecords
 from eventveil.decoding.rules import LONGEST_DETAIL, NOT_PUBLIC, Decoder, Reason, Rejection
 from eventveil.model import timeline
+from eventveil.model.fields import TIME
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Records
 from eventveil.model.topology import Stream
 
@@ -225,7 +226,9 @@ class Validator:
             read = read.where(~unsure)
         unsure = read.times == UNSURE_TIME
         if unsure.any():
-            yield self._by_time(read.where(unsure))
+            # Why there is no time of a record is for the rule to say.
+            if self._stream.source.time != TIME:
+                yield self._by_time(read.where(unsure))
             read = read.where(~unsure)
         if self._grown:
             read = read.where(timeline.timestamp_of(self._stream.timeline, read.times) >= self._grown)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain, compress, repeat
 from math import inf
 from operator import itemgetter
@@ -24,10 +25,20 @@ import numpy as np
 from numpy.typing import NDArray
 from orjson import JSONDecodeError, loads
 
-from eventveil.decoding.places import TIME_LIMIT, compile_pointer, pointer_tokens
+from eventveil.decoding import schemas as by_schema
+from eventveil.decoding.places import (
+    TIME_LIMIT,
+    TIME_UNITS,
+    Instant,
+    as_text,
+    compile_pointer,
+    pointer_tokens,
+)
 from eventveil.decoding.rules import Names, Renamer
+from eventveil.model.fields import in_envelope
+from eventveil.model.records import NO_SCHEMAS, Schemas
 from eventveil.model.timeline import parse_rfc3339
-from eventveil.model.topology import Condition, Counts, Source
+from eventveil.model.topology import BY_SCHEMA, Condition, Counts, Format, Source, TimeUnit
 from eventveil.process import kernel
 
 _Integers = NDArray[np.int64]
@@ -202,8 +213,9 @@ class NativeNumbers:
 
 _Value = TypeVar("_Value")
 
-#: What a field is wanted as.
-Kind = Literal["string", "integer", "time"]
+#: What a field is wanted as; "either" is a string or an integer, which is the same as its digits. A unit is a
+#: time: a text, or an integer in it.
+Kind = Literal["string", "integer", "either"] | TimeUnit
 
 #: Time of an event that ``eventveil.decoding.rules`` must judge; no readable time is so early.
 UNSURE_TIME = np.iinfo(np.int64).min
@@ -283,10 +295,14 @@ class Documents(Fields):
     """Fields as lists of strings and integers, one for each pointer."""
 
     def __init__(
-        self, rows: NDArray[np.int64], columns: Mapping[str, list[Any]], broken: NDArray[np.int64] = _NONE
+        self,
+        rows: NDArray[np.int64],
+        columns: Mapping[str, list[Any]],
+        broken: NDArray[np.int64] = _NONE,
+        kinds: Mapping[str, Kind] | None = None,
     ) -> None:
         super().__init__(rows, broken)
-        self._columns = columns
+        self._columns, self._kinds = columns, kinds or {}
 
     def column(self, pointer: str) -> list[Any]:
         """See ``Fields.column``."""
@@ -298,7 +314,7 @@ class Documents(Fields):
         return [column[place] for place in places.tolist()]
 
     def _read_times(self, pointer: str) -> NDArray[np.int64]:
-        return times_of(self.column(pointer))
+        return times_of(self.column(pointer), self._kinds.get(pointer, "ms"))
 
 
 class NativeFields(Fields):
@@ -349,20 +365,28 @@ class NativeFields(Fields):
         return np.frombuffer(self._columns[pointer].integers(), np.int64)
 
 
-def times_of(values: Sequence[str | int]) -> NDArray[np.int64]:
-    """Times in epoch milliseconds, beyond +-TIME_LIMIT where there is none."""
+def times_of(values: Sequence[str | int], unit: str = "ms") -> NDArray[np.int64]:
+    """Times in epoch milliseconds, beyond +-TIME_LIMIT where there is none; numbers are in a unit."""
     if {*map(type, values)} == {int}:
         with suppress(OverflowError):
-            return np.array(values, np.int64)
-    return np.fromiter(map(_as_time, values), np.int64, len(values))
+            return _in_milliseconds(np.array(values, np.int64), unit)
+    return np.fromiter(map(_as_time, values, repeat(unit)), np.int64, len(values))
 
 
-def _as_time(value: str | int) -> int:
+def _in_milliseconds(numbers: NDArray[np.int64], unit: str) -> NDArray[np.int64]:
+    if unit != "s":
+        return numbers // TIME_UNITS[unit][1]
+    few = (numbers > -TIME_LIMIT) & (numbers < TIME_LIMIT)
+    return np.where(few, numbers, 0) * 1000 + np.where(few, 0, UNSURE_TIME)
+
+
+def _as_time(value: str | int, unit: str) -> int:
     # Minutes and what follows them are looked up apart and add up, because neither bears on the other, except
     # at the ends of the years 1 and 9999, which are left to the rules.
     if isinstance(value, str):
         return _MINUTES[value[:17]] + _SECONDS[value[17:]]
-    return value if -TIME_LIMIT < value < TIME_LIMIT else UNSURE_TIME
+    time = value * 1000 if unit == "s" else value // TIME_UNITS[unit][1]
+    return time if -TIME_LIMIT < time < TIME_LIMIT else UNSURE_TIME
 
 
 class _Memory(dict[str, int]):
@@ -403,23 +427,33 @@ _MINUTES, _SECONDS = _Memory(_minute), _Memory(_seconds)
 IGNORED, UNSURE = -1, -2
 #: That of a record which its stream's filter leaves out. It has no user and no timestamp either.
 FILTERED = -3
-_TYPES: dict[Kind, set[type]] = {"string": {str}, "integer": {int}, "time": {int, str}}
+_TYPES: dict[Kind, set[type]] = {
+    "string": {str},
+    "integer": {int},
+    "either": {int, str},
+    # What a schema says is a moment is one in milliseconds.
+    "ms": {int, str, Instant},
+    "s": {int, str},
+    "us": {int, str},
+    "ns": {int, str},
+}
 
 
 def fields_of(sources: Iterable[tuple[Source, Counts]]) -> dict[str, Kind] | None:
-    """The pointers that streams need and what each is wanted as; None if two want the same differently.
+    """The fields that streams need and what each is wanted as; None if two want the same differently.
 
-    Streams whose rules ask for more than single fields of the value read nothing here (``Source.plain``).
+    Streams whose rules ask for more read nothing here (``Source.in_bulk``).
     """
     wanted: dict[str, Kind] = {}
     for source, counts in sources:
-        if not source.plain or source.user_type == "either":
+        if not source.in_bulk(counts):
             continue
         own: tuple[tuple[str, Kind], ...] = (
-            (source.first_user, source.user_type),
+            # What is around a value is text.
+            (source.first_user, "string" if in_envelope(source.first_user) else source.user_type),
             # Of what else a map may name the rule has to be asked.
             (source.column, "string" if source.maps else counts.column_type),
-            (source.time, "time"),
+            *(() if in_envelope(source.time) else ((source.time, source.time_unit),)),
         )
         if any(wanted.setdefault(pointer, kind) != kind for pointer, kind in own):
             return None
@@ -434,60 +468,113 @@ class Columnar(Sequence[bytes | None]):
         """As ``BulkReader.read`` would find them in the JSON."""
 
 
+#: The texts at a field around values (``eventveil.model.fields``), one or None for each value.
+Beside = Callable[[str], Sequence[bytes | None]]
+
+
 class BulkReader:
-    """Reads fields of JSON values, ``wanted`` as from ``fields_of``; above ``max_bytes`` it is unsure."""
+    """Reads fields of values, ``wanted`` as from ``fields_of``; above ``max_bytes`` it is unsure."""
 
-    def __init__(self, wanted: Mapping[str, Kind] | None, max_bytes: int) -> None:
-        self._wanted, self._max_bytes = wanted or {}, max_bytes
-        self._read = _native(self._wanted, max_bytes) or _plain(self._wanted, max_bytes)
+    def __init__(self, wanted: Mapping[str, Kind] | None, max_bytes: int, form: Format = "json") -> None:
+        self._wanted, self._max_bytes, self._form = wanted or {}, max_bytes, form
+        _, self._around = _apart(self._wanted)
+        if form in BY_SCHEMA:
+            self._read = _plain(self._wanted, max_bytes)
+        else:
+            most = max_bytes - (by_schema.PREFIX if form == "json-schema" else 0)
+            self._read = _native(self._wanted, most) or _plain(self._wanted, most)
 
-    def read(self, values: Sequence[bytes | None]) -> list[Fields]:
-        """The fields of all values that are sure; nothing if there are none to read."""
+    def read(
+        self, values: Sequence[bytes | None], beside: Beside | None = None, schemas: Schemas = NO_SCHEMAS
+    ) -> list[Fields]:
+        """The fields of all values that are sure; nothing if there are none to read.
+
+        ``beside`` has what is wanted of the records around the values, ``schemas`` what these name.
+        """
         if isinstance(values, Columnar):
             return [values.fields(self._wanted, self._max_bytes)]
-        return [self._read(values)] if self._wanted and values else []
+        if not self._wanted or not values:
+            return []
+        around = [] if beside is None else [*map(beside, self._around)]
+        if self._form == "json":
+            return [self._read(values, around)]
+        if self._form in BY_SCHEMA:
+            return [self._read(values, around, partial(by_schema.read, form=self._form, schemas=schemas))]
+        rows, bodies = _unframed(values)
+        fields = self._read(bodies, [picked(texts, rows) for texts in around])
+        fields.rows, fields.broken = rows[fields.rows], rows[fields.broken]
+        return [fields]
 
 
-_Read = Callable[[Sequence[bytes | None]], Fields]
+def _unframed(values: Sequence[bytes | None]) -> tuple[_Integers, Sequence[bytes | None]]:
+    """The rows that begin as a schema registry has it, and what stands behind."""
+    if isinstance(values, Packed):
+        long = np.flatnonzero(values.lengths >= by_schema.PREFIX)
+        rows = long[np.frombuffer(values.data, np.uint8)[values.starts[long]] == by_schema.MAGIC]
+        starts, lengths = values.starts[rows] + by_schema.PREFIX, values.lengths[rows] - by_schema.PREFIX
+        return rows, Packed(values.data, starts, lengths)
+    framed = [row for row, one in enumerate(values) if one is not None and by_schema.is_framed(one)]
+    return np.array(framed, np.int64), [values[row][by_schema.PREFIX :] for row in framed]  # type: ignore[index]
+
+
+_Read = Callable[..., Fields]
+
+
+def _apart(wanted: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The fields in a value, and those around it."""
+    found: tuple[list[str], list[str]] = [], []
+    for field in wanted:
+        found[in_envelope(field)].append(field)
+    return found
 
 
 def _native(wanted: Mapping[str, Kind], max_bytes: int) -> _Read | None:
     """The kernel's reader; None if there is no kernel, or if no object can have all of these fields."""
     if kernel.NATIVE is None:
         return None
+    inside, outside = _apart(wanted)
     try:
         reader = kernel.NATIVE.Reader(
-            [(pointer_tokens(one), kind) for one, kind in wanted.items()], max_bytes
+            [(pointer_tokens(one), wanted[one]) for one in inside], max_bytes, len(outside)
         )
     except ValueError:
         return None
 
-    def read(values: Sequence[bytes | None]) -> Fields:
-        rows, broken, columns = reader.read(as_parts(values))
-        return NativeFields(rows, broken, dict(zip(wanted, columns, strict=True)))
+    def read(values: Sequence[bytes | None], around: Sequence[Sequence[bytes | None]]) -> Fields:
+        rows, broken, columns = reader.read(as_parts(values), [*map(as_parts, around)])
+        return NativeFields(rows, broken, dict(zip([*inside, *outside], columns, strict=True)))
 
     return read
 
 
 def _plain(wanted: Mapping[str, Kind], max_bytes: int) -> _Read:
-    """One value after the other, by orjson."""
-    pick, width = _picker([*wanted]), len(wanted)
+    """One value after the other, by orjson or what a schema says."""
+    inside, outside = _apart(wanted)
+    pick, width = _picker(inside), len(inside)
 
-    def read(values: Sequence[bytes | None]) -> Fields:
+    def read(
+        values: Sequence[bytes | None],
+        around: Sequence[Sequence[bytes | None]],
+        load: Callable[[Any], Any] = loads,
+    ) -> Fields:
         some, rows = [*values], np.arange(len(values))
         if _longest(some) > max_bytes:
             rows = np.flatnonzero([value is not None and len(value) <= max_bytes for value in some])
             some = [some[row] for row in rows.tolist()]
-        found, broken, others = _found(pick, some, width)
-        columns = {pointer: found[place::width] for place, pointer in enumerate(wanted)}
+        found, broken, others = _found(pick, map(load, some), width)
+        columns = {pointer: found[place::width] for place, pointer in enumerate(inside)}
         sure = np.delete(rows, broken + others)
+        for pointer, texts in zip(outside, around, strict=True):
+            columns[pointer] = [*map(as_text, picked(texts, sure))]
         for pointer, column in columns.items():
             types = _TYPES[wanted[pointer]]
             if not {*map(type, column)} <= types:
                 kept = [type(one) in types for one in columns[pointer]]
                 sure = sure[kept]
                 columns = {one: [*compress(column, kept)] for one, column in columns.items()}
-        return Documents(sure, columns, rows[broken])
+        for pointer in columns.keys() & {one for one, kind in wanted.items() if kind == "either"}:
+            columns[pointer] = [*map(str, columns[pointer])]
+        return Documents(sure, columns, rows[broken], wanted)
 
     return read
 
@@ -501,9 +588,9 @@ def _longest(values: Iterable[bytes | None]) -> float:
 
 
 def _found(
-    pick: Callable[[Any], tuple[Any, ...]], values: Iterable[Any], width: int
+    pick: Callable[[Any], tuple[Any, ...]], documents: Iterator[Any], width: int
 ) -> tuple[list[Any], list[int], list[int]]:
-    """What ``pick`` finds in all values, ``width`` fields each; the places of what is no JSON, and of others.
+    """What ``pick`` finds in documents, ``width`` fields each; the places of what is no JSON, and of others.
 
     No value has a step of the interpreter of its own. The fields are in one list: the garbage collector would
     look through a tuple for each value, and again through what ``zip`` holds for each.
@@ -511,12 +598,12 @@ def _found(
     found: list[Any] = []
     broken: list[int] = []
     others: list[int] = []
-    fields = map(pick, map(loads, values))
+    fields = map(pick, documents)
     while True:
         try:
             # After an error, what came before it is kept, and the iterator continues after it.
             found.extend(chain.from_iterable(fields))
-        except (JSONDecodeError, LookupError, TypeError) as error:
+        except (ValueError, LookupError, TypeError) as error:
             failed = broken if isinstance(error, JSONDecodeError) else others
             failed.append(len(found) // width + len(broken) + len(others))
         else:
@@ -542,21 +629,32 @@ class Sieve:
     field of one may fail another.
     """
 
-    def __init__(self, conditions: Iterable[Condition], max_bytes: int) -> None:
+    def __init__(self, conditions: Iterable[Condition], max_bytes: int, form: Format) -> None:
         self._conditions = [
-            (one.field, BulkReader({one.field: "string"}, max_bytes), *_among(one)) for one in conditions
+            (one.field, BulkReader({one.field: "string"}, max_bytes, form), *_among(one))
+            for one in conditions
         ]
 
-    def __call__(self, values: Sequence[bytes | None]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which values certainly pass, and which certainly do not: they are JSON in either case."""
+    def __call__(
+        self, values: Sequence[bytes | None], schemas: Schemas
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which values certainly pass, and which certainly do not: they can be read in either case."""
         passing, failing = np.ones(len(values), bool), np.zeros(len(values), bool)
         for field, reader, known, meanings in self._conditions:
             passes = np.zeros(len(values), bool)
-            for part in reader.read(values):
+            for part in reader.read(values, schemas=schemas):
                 found = as_array(known.translate(part.column(field), meanings)).astype(bool)
                 passes[part.rows], failing[part.rows] = found, failing[part.rows] | ~found
             passing &= passes
         return passing, failing
+
+
+def passes_beside(condition: Condition, texts: Sequence[bytes | None]) -> NDArray[np.bool_]:
+    """Which records pass a condition on a text around their values (``eventveil.decoding.places.Filter``)."""
+    if condition.test in ("present", "absent"):
+        return np.array([(text is not None) == (condition.test == "present") for text in texts], bool)
+    among = {one.encode() for one in condition.values if isinstance(one, str)}
+    return np.array([(text in among) == (condition.test == "in") for text in texts], bool)
 
 
 def _among(condition: Condition) -> tuple[Numbers, _Integers]:

@@ -14,7 +14,9 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.decoding.bulk import as_parts, lengths_of, picked
+from eventveil.decoding.bulk import as_parts, lengths_of, packed_in, picked
+from eventveil.decoding.places import last_of
+from eventveil.model.fields import HEADERS, KEY
 from eventveil.model.partitioners import murmur2_partitions
 from eventveil.model.records import NO_KEY, Chosen, Columns, Headers, Outgoing
 from eventveil.process import kernel
@@ -74,9 +76,28 @@ class PackedHeaders(Sequence[Headers]):
         headers: Headers = self.found.of(record)
         return headers
 
+    def texts(self, name: str) -> Sequence[bytes | None]:
+        """The value of the last header of each record with this name; None without one, or if it is null."""
+        return packed_in(self.found.data, *self.found.last(self.records, name))
+
     def sizes(self, more: int) -> _Integers:
         """The bytes of all names and values of each record, and ``more`` for each header."""
         return np.frombuffer(self.found.sizes(self.records, more), np.int64)
+
+
+def texts_at(
+    field: str, keys: Sequence[bytes | None], headers: Sequence[Headers | None], number: int
+) -> Sequence[bytes | None]:
+    """The texts of a number of records at ``$key`` or ``$headers/NAME``; there may be no keys or headers."""
+    name = field.removeprefix(HEADERS)
+    found = keys if field == KEY else headers
+    if not len(found):
+        return [None] * number
+    if field == KEY:
+        return keys
+    if isinstance(headers, PackedHeaders):
+        return headers.texts(name)
+    return [last_of(one or (), name) for one in headers]
 
 
 def partitions_of(keys: Sequence[bytes | None], count: int) -> _Integers:

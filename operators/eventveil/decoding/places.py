@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -43,6 +44,13 @@ Find = Callable[[Any, Envelope], Any]
 def compile_pointer(pointer: str) -> Callable[[Any], Any]:
     """A function that finds what a JSON pointer (RFC 6901) names; it raises LookupError or TypeError."""
     tokens = pointer_tokens(pointer)
+    # Through objects alone, which is most often and faster; of anything else a name is a TypeError.
+    if not any(token.isdigit() for token in tokens):
+        if len(tokens) == 1:
+            return itemgetter(tokens[0])
+        if len(tokens) == 2:
+            outer, inner = tokens
+            return lambda document: document[outer][inner]
 
     def find(document: Any) -> Any:
         for token in tokens:
@@ -68,12 +76,12 @@ def _step(document: Any, token: str) -> Any:
 def compile_field(field: str) -> Find:
     """What is at one field; MISSING if it is not there. It raises nothing."""
     if field == fields.KEY:
-        return lambda _, envelope: _as_text(envelope.key)
+        return lambda _, envelope: as_text(envelope.key)
     if field == fields.TIME:
         return lambda _, envelope: _time(envelope.append_time)
     if field.startswith(fields.HEADERS):
         name = field.removeprefix(fields.HEADERS)
-        return lambda _, envelope: _header(envelope.headers, name)
+        return lambda _, envelope: as_text(last_of(envelope.headers, name))
     find_in = compile_pointer(field)
 
     def find(document: Any, _: Envelope) -> Any:
@@ -113,9 +121,9 @@ def is_there(found: Any) -> bool:
     return found is not MISSING and found is not None
 
 
-def _header(headers: Headers, name: str) -> Any:
-    # Of several with one name the last counts, as Kafka's clients have it.
-    return next((_as_text(value) for one, value in reversed(headers) if one == name), MISSING)
+def last_of(headers: Headers, name: str) -> bytes | None:
+    """The value of the last header with this name, as Kafka's clients have it; None without one."""
+    return next((value for one, value in reversed(headers) if one == name), None)
 
 
 def _time(append_time: int) -> Any:
@@ -126,7 +134,8 @@ def _own_time(own_time: int) -> Any:
     return MISSING if own_time == NO_OWN_TIME else Instant(own_time)
 
 
-def _as_text(value: bytes | None) -> Any:
+def as_text(value: bytes | None) -> Any:
+    """What a text around a value is: MISSING without one, and the bytes as they are if they are no UTF-8."""
     if value is None:
         return MISSING
     try:
@@ -186,8 +195,8 @@ def _compile(condition: Condition) -> Passes:
 #: Times in epoch milliseconds are smaller than this, and greater than its negative.
 TIME_LIMIT = 2**53
 _LONGEST_DETAIL = 200
-#: Units in a second, and in a millisecond where that is a whole number.
-_UNITS = {"s": (1, 0), "ms": (1_000, 1), "us": (1_000_000, 1_000), "ns": (1_000_000_000, 1_000_000)}
+#: Of each unit how many are in a second, and in a millisecond where that is a whole number.
+TIME_UNITS = {"s": (1, 0), "ms": (1_000, 1), "us": (1_000_000, 1_000), "ns": (1_000_000_000, 1_000_000)}
 _WORDS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _LOCAL = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?", re.ASCII)
 _DIGITS = re.compile(r"-?\d{1,19}", re.ASCII)
@@ -233,7 +242,7 @@ class TimeReader:
             # To the nearest millisecond, as a float has it. Beyond the limit nothing is rounded.
             time = round(number * 1000) if abs(number) < TIME_LIMIT else TIME_LIMIT
         else:
-            time = int(number) // _UNITS[self._unit][1]
+            time = int(number) // TIME_UNITS[self._unit][1]
         if abs(time) >= TIME_LIMIT:
             raise ValueError(f"{number} is no time in epoch {_WORDS[self._unit]}")
         return time

@@ -96,7 +96,7 @@ def parse(
     if form in BY_SCHEMA:
         return _by_schema(value, form, schemas)
     if form == "json-schema":
-        if by_schema.schema_id(value) is None:
+        if not by_schema.is_framed(value):
             return Rejection(Reason.NOT_JSON, by_schema.unframed(form))
         value = value[by_schema.PREFIX :]
     try:

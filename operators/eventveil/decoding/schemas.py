@@ -9,7 +9,7 @@ from eventveil.model.records import Schemas
 from eventveil.model.topology import Format
 
 #: A zero and the id of the schema in four bytes.
-_MAGIC, PREFIX = 0, 5
+MAGIC, PREFIX = 0, 5
 #: Registries count schemas from 1, in 32 bits with a sign. No other id can become known.
 _IDS = range(1, 2**31)
 _LONGEST_DETAIL = 200
@@ -34,11 +34,14 @@ class Unusable:
         raise Unfit(self._why)
 
 
+def is_framed(value: bytes) -> bool:
+    """Whether a value begins with the prefix of a schema registry."""
+    return len(value) >= PREFIX and value[0] == MAGIC
+
+
 def schema_id(value: bytes) -> int | None:
     """The id of the schema that a value names; None if it begins otherwise."""
-    if len(value) < PREFIX or value[0] != _MAGIC:
-        return None
-    return int.from_bytes(value[1:PREFIX], "big")
+    return int.from_bytes(value[1:PREFIX], "big") if is_framed(value) else None
 
 
 def zigzag(value: bytes, at: int) -> tuple[int, int] | None:

@@ -253,18 +253,29 @@ class Source:
         """Who chooses that partition, in words."""
         return "producers" if self.count is None else "the engine"
 
-    @property
-    def plain(self) -> bool:
-        """Whether user, column and time are fields of the value, and the latter two single ones.
+    def in_bulk(self, counts: Counts) -> bool:
+        """Whether its events are judged many at once: user, column and time are each at one field.
 
-        A ``filter`` asks about fields of the value alone then, a map names the column, and a ``time_zone``
-        only bears on times without a zone.
+        Of several for the user the first is looked at. What is around a value is text; a value that nothing
+        is read of need not be readable. A map names the column, and a ``time_zone`` only bears on times
+        without a zone. Names of columns that are found are of events that pass, as a map has them: with a
+        filter or a map they are judged one by one.
         """
-        asked = (self.first_user, self.column, self.time, *(one.field for one in self.filter))
-        single = all(one[:1] not in ("$", "[") for one in asked)
-        ruled = self.time_unit != "ms" or self.format != "json" or self.user_type == "either"
-        mapped = [one.field for one in self.maps]
-        return single and not ruled and mapped in ([], [self.column])
+        user, column, time = self.first_user, self.column, self.time
+        inside = [one[:1] not in ("$", "[") for one in (user, column, time)]
+        around = (
+            fields.is_text(user) and self.user_type != "integer",
+            fields.is_text(column) and counts.column_type == "string",
+            time == fields.TIME,
+        )
+        ruled = bool(self.filter or self.maps)
+        return (
+            any(inside)
+            and all(one or other for one, other in zip(inside, around, strict=True))
+            and fields.VALUE not in (one.field for one in self.filter)
+            and [one.field for one in self.maps] in ([], [column])
+            and not (ruled and counts.discover)
+        )
 
     @property
     def has_boundaries(self) -> bool:
@@ -411,13 +422,8 @@ class Stream:
 
     @property
     def is_read_in_bulk(self) -> bool:
-        """Whether its events are judged many at once (``Source.plain``).
-
-        Names of columns that are found are of events that pass, as a map has them: with a filter or a map
-        they are judged one by one.
-        """
-        ruled = self.source.filter or self.source.maps
-        return self.source.plain and not (ruled and self.counts.discover)
+        """Whether its events are judged many at once (``Source.in_bulk``)."""
+        return self.source.in_bulk(self.counts)
 
     @property
     def epsilon(self) -> Fraction:

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 #: The interface of the kernel that this program was written for.
-_INTERFACE = 11
+_INTERFACE = 12
 #: The variable of the environment that switches the kernel off.
 SWITCH = "EVENTVEIL_KERNEL"
 

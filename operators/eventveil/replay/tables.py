@@ -33,6 +33,7 @@ from pyarrow import types
 from eventveil.decoding.bulk import UNSURE_TIME, Columnar, Documents, Fields, Kind, times_of
 from eventveil.decoding.places import TIME_LIMIT, pointer_tokens
 from eventveil.model.errors import EventveilError
+from eventveil.model.fields import in_envelope
 from eventveil.replay.inputs import ARROW_STREAM, PARQUET, FileInput
 
 #: Rows of a chunk, and rows that become JSON together when one of them is asked for.
@@ -213,6 +214,8 @@ class _Rows(Columnar):
 
 def _sure(batch: pa.RecordBatch, pointer: str, kind: Kind) -> pa.Array | None:
     """The values at a pointer, if all that are not null are of that kind; of times, as integers or texts."""
+    if in_envelope(pointer) or kind not in ("string", "integer", "ms"):
+        return None
     array = batch.to_struct_array()
     for token in pointer_tokens(pointer):
         at = array.type.get_field_index(token) if types.is_struct(array.type) else -1
@@ -225,7 +228,7 @@ def _sure(batch: pa.RecordBatch, pointer: str, kind: Kind) -> pa.Array | None:
         return None if kind == "integer" else array
     if types.is_integer(array.type):
         return None if kind == "string" else array
-    if types.is_timestamp(array.type) and array.type.tz is not None and kind == "time":
+    if types.is_timestamp(array.type) and array.type.tz is not None and kind == "ms":
         return array
     return None
 

@@ -19,7 +19,7 @@ from eventveil.decoding.bulk import BulkReader, Columnar, Fields, fields_of, len
 from eventveil.model import timeline
 from eventveil.model.partitioners import Growth
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Columns, Outgoing, Records, TopicPartition
-from eventveil.model.topology import Stream, Timeline
+from eventveil.model.topology import BY_SCHEMA, Stream, Timeline
 from eventveil.tasks.passed_on import read_passed_on
 from eventveil.tasks.task import QUICK, StreamView, Task, Transaction
 
@@ -78,7 +78,10 @@ class PartitionAggregator:
             self.counters[name] = made(stream, partitions, state, users, (grown or {}).get(name, ()))
         self.position = self.resume
         self._reader = self._new_reader()
-        self._ruled = any(not stream.is_read_in_bulk for stream, _ in streams.values())
+        #: Whether a stream judges every record one by one, or reads it by a schema, which takes as long.
+        self._ruled = any(
+            not stream.is_read_in_bulk or stream.source.format in BY_SCHEMA for stream, _ in streams.values()
+        )
         self._rekeyed = any(stream.source.raw is not None for stream, _ in streams.values())
         by_broker = all(stream.source.append_time == "broker" for stream, _ in streams.values())
         # Of re-keyed events, who passes them on has looked.
@@ -96,6 +99,7 @@ class PartitionAggregator:
         return BulkReader(
             fields_of((stream.source, stream.counts) for stream in streams),
             min(stream.source.max_bytes for stream in streams),
+            streams[0].source.format,
         )
 
     @property
@@ -154,19 +158,18 @@ class PartitionAggregator:
             self.untimed |= bool((append_times[offsets >= told] == NO_APPEND_TIME).any())
         for users in self._crowded():
             self._forget(users)
-        parts = self._reader.read(chunk.values)
         slow, shared = 0, len(self.counters) > 1
         rows = Rows(
-            offsets, append_times, chunk.values, parts, origins, shared, chunk.keys, chunk.headers,
+            offsets, append_times, chunk.values, (), origins, shared, chunk.keys, chunk.headers,
             chunk.schemas, chunk.own_times,
         )  # fmt: skip
+        rows.parts = self._reader.read(chunk.values, rows.beside, chunk.schemas)
         for name, counter in self.counters.items():
             rejections = counter.observe(rows)
             slow += len(rejections)
             if len(rejections):
                 self._dead_letters[name].append(Letters.of(counter.stream, chunk, rejections, origins))
-        # Streams with further rules judge every record one by one.
-        return slow + (len(chunk.offsets) if self._ruled else _unsure(chunk.values, parts))
+        return slow + (len(chunk.offsets) if self._ruled else _unsure(chunk.values, rows.parts))
 
     @property
     def quick_records(self) -> int:

@@ -108,7 +108,7 @@ class Passing:
         self._without_user = here % partitions
         self._find_user = UserFinder(source)
         self._pointer = source.first_user
-        self._reader = BulkReader(_wanted(source), LARGEST_REKEYED)
+        self._reader = BulkReader(_wanted(source), LARGEST_REKEYED, source.format)
 
     def of(self, chunk: Chunk, append_times: Integers) -> Iterator[PassedOn | Outgoing]:
         """All records of a chunk, in their order; ``append_times`` are theirs, in epoch milliseconds."""
@@ -156,7 +156,7 @@ class Passing:
         """The user of each record, or None."""
         users: list[bytes | None] = [None] * len(chunk.offsets)
         unsure = ~alone
-        for part in self._reader.read(chunk.values):
+        for part in self._reader.read(chunk.values, schemas=chunk.schemas):
             for row, user in zip(
                 part.rows.tolist(), part.canonical(self._pointer, np.arange(len(part.rows))), strict=True
             ):
@@ -218,9 +218,7 @@ def _size_of(headers: Headers | None) -> int:
 
 def _wanted(source: Source) -> dict[str, Kind] | None:
     """Where a value has the user, or has it first; None where only the rule finds it."""
-    if source.format != "json" or source.user_type == "either" or not fields.is_pointer(source.first_user):
-        return None
-    return {source.first_user: source.user_type}
+    return {source.first_user: source.user_type} if fields.is_pointer(source.first_user) else None
 
 
 def mark(topic: str, partition: int, passed: int, to: int) -> Outgoing:
@@ -259,6 +257,10 @@ def _from_kernel(chunk: Chunk, headers: PackedHeaders, found: Any) -> tuple[Chun
 
 class _OwnHeaders(PackedHeaders):
     """The headers that events had before they were re-keyed."""
+
+    def texts(self, name: str) -> Sequence[bytes | None]:
+        """See ``PackedHeaders.texts``."""
+        return super().texts(_OWN + name)
 
     def _of(self, record: int) -> Headers:
         return _own_headers(super()._of(record))

@@ -126,6 +126,22 @@ impl Headers {
         Ok(PyBytes::new(py, bytemuck::cast_slice(&sizes)))
     }
 
+    /// int64 of starts and lengths, in `data`, of the values of the last headers with this name of these records; a
+    /// length of -1 is none. Raises IndexError if a record does not exist.
+    fn last<'py>(
+        &self,
+        py: Python<'py>,
+        records: PyBuffer<i64>,
+        name: &str,
+    ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        let (parts, mut spans) = (self.parts(py), Spans::default());
+        for record in parts.records(&records.to_vec(py)?)? {
+            let last = parts.places(record).iter().rev().find(|(place, _)| parts.name(place) == name);
+            spans.push(last.and_then(|(_, value)| value.clone()));
+        }
+        Ok(spans.answer(py))
+    }
+
     /// The headers of a record.
     fn of<'py>(&self, py: Python<'py>, record: i64) -> PyResult<Vec<Header<'py>>> {
         let parts = self.parts(py);

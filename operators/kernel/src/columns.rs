@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyList, PyString};
 
 use crate::document::{Found, Kind};
 use crate::numbers::Table;
-use crate::times;
+use crate::times::{self, Unit};
 
 /// Time of an event that the rule must judge. Times are smaller than `TIME_LIMIT`.
 pub const UNSURE_TIME: i64 = i64::MIN;
@@ -81,33 +81,36 @@ pub struct Column(Values);
 enum Values {
     Texts(Texts),
     Integers(Vec<i64>),
-    /// Epoch milliseconds, or `UNSURE_TIME`, and what those are.
-    Times(Vec<i64>, Odds),
+    /// Epoch milliseconds, or `UNSURE_TIME`, and what those are; numbers were of this unit.
+    Times(Vec<i64>, Odds, Unit),
 }
 
 impl Column {
     pub fn new(kind: Kind, room: usize) -> Self {
         Column(match kind {
-            Kind::Text => {
+            Kind::Text | Kind::Either => {
                 Values::Texts(Texts { data: Vec::with_capacity(8 * room), ends: Vec::with_capacity(room) })
             }
             Kind::Integer => Values::Integers(Vec::with_capacity(room)),
-            Kind::Time => Values::Times(Vec::with_capacity(room), Odds::default()),
+            Kind::Time(unit) => Values::Times(Vec::with_capacity(room), Odds::default(), unit),
         })
     }
 
     pub fn push(&mut self, found: &Found) {
         match (&mut self.0, found) {
             (Values::Texts(texts), Found::Text(text)) => texts.push(text),
+            (Values::Texts(texts), Found::Integer(number)) => {
+                texts.push(itoa::Buffer::new().format(*number).as_bytes());
+            }
             (Values::Integers(numbers), Found::Integer(number)) => numbers.push(*number),
-            (Values::Times(times, odd), Found::Integer(number)) => {
-                let time = in_range(*number);
+            (Values::Times(times, odd, unit), Found::Integer(number)) => {
+                let time = unit.milliseconds(*number).map_or(UNSURE_TIME, in_range);
                 if time == UNSURE_TIME {
                     odd.all.push((times.len(), Odd::Number(*number)));
                 }
                 times.push(time);
             }
-            (Values::Times(times, odd), Found::Text(text)) => {
+            (Values::Times(times, odd, _), Found::Text(text)) => {
                 let time = times::parse(text).map_or(UNSURE_TIME, in_range);
                 if time == UNSURE_TIME {
                     odd.push_text(times.len(), text);
@@ -121,7 +124,7 @@ impl Column {
     pub fn len(&self) -> usize {
         match &self.0 {
             Values::Texts(texts) => texts.len(),
-            Values::Integers(numbers) | Values::Times(numbers, _) => numbers.len(),
+            Values::Integers(numbers) | Values::Times(numbers, ..) => numbers.len(),
         }
     }
 
@@ -129,7 +132,7 @@ impl Column {
     pub fn each(&self, mut take: impl FnMut(&[u8])) {
         match &self.0 {
             Values::Texts(texts) => (0..texts.len()).for_each(|at| take(texts.get(at))),
-            Values::Integers(numbers) | Values::Times(numbers, _) => {
+            Values::Integers(numbers) | Values::Times(numbers, ..) => {
                 let mut digits = itoa::Buffer::new();
                 numbers.iter().for_each(|number| take(digits.format(*number).as_bytes()));
             }
@@ -151,7 +154,7 @@ impl Column {
     /// Integers, or times; raises TypeError of texts.
     pub fn as_integers(&self) -> PyResult<&[i64]> {
         match &self.0 {
-            Values::Integers(numbers) | Values::Times(numbers, _) => Ok(numbers),
+            Values::Integers(numbers) | Values::Times(numbers, ..) => Ok(numbers),
             Values::Texts(_) => Err(PyTypeError::new_err("texts are no integers")),
         }
     }
@@ -159,7 +162,7 @@ impl Column {
     /// Epoch milliseconds, or `UNSURE_TIME`; raises TypeError of texts.
     pub fn as_times(&self) -> PyResult<Cow<'_, [i64]>> {
         match &self.0 {
-            Values::Times(times, _) => Ok(Cow::Borrowed(times)),
+            Values::Times(times, ..) => Ok(Cow::Borrowed(times)),
             _ => Ok(self.as_integers()?.iter().copied().map(in_range).collect()),
         }
     }
@@ -168,7 +171,7 @@ impl Column {
         match &self.0 {
             Values::Texts(texts) => One::Text(texts.get(at)),
             Values::Integers(numbers) => One::Number(numbers[at]),
-            Values::Times(times, odd) => odd.at(at).unwrap_or(One::Number(times[at])),
+            Values::Times(times, odd, _) => odd.at(at).unwrap_or(One::Number(times[at])),
         }
     }
 }
@@ -258,7 +261,7 @@ impl Column {
         let at = places(py, at, self.len())?;
         Ok(match &self.0 {
             Values::Texts(texts) => at.into_iter().map(|one| PyBytes::new(py, texts.get(one))).collect(),
-            Values::Integers(numbers) | Values::Times(numbers, _) => {
+            Values::Integers(numbers) | Values::Times(numbers, ..) => {
                 let mut digits = itoa::Buffer::new();
                 at.into_iter().map(|one| PyBytes::new(py, digits.format(numbers[one]).as_bytes())).collect()
             }
@@ -301,7 +304,7 @@ impl Column {
     fn filled<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let flags: Vec<u8> = match &self.0 {
             Values::Texts(texts) => (0..texts.len()).map(|at| u8::from(!texts.get(at).is_empty())).collect(),
-            Values::Integers(numbers) | Values::Times(numbers, _) => vec![1; numbers.len()],
+            Values::Integers(numbers) | Values::Times(numbers, ..) => vec![1; numbers.len()],
         };
         PyBytes::new(py, &flags)
     }

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::scan::{self, Written};
+use crate::times::Unit;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Levels of nesting that are walked into.
@@ -24,8 +25,10 @@ pub const MOST_KEYS: usize = 64;
 pub enum Kind {
     Text,
     Integer,
-    /// An integer, or a text.
-    Time,
+    /// A text, or an integer, which is the same as its digits.
+    Either,
+    /// A text, or an integer of this unit.
+    Time(Unit),
 }
 
 /// Where the wanted fields are.

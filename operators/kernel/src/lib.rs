@@ -25,7 +25,7 @@ mod times;
 mod users;
 
 /// What `eventveil` asks for before it uses this library; to be raised with every change that it would notice.
-const INTERFACE: u32 = 11;
+const INTERFACE: u32 = 12;
 
 #[pymodule]
 fn eventveil_kernel(module: &Bound<PyModule>) -> PyResult<()> {

@@ -1,5 +1,26 @@
 //! RFC 3339 times in their usual form. What is unusual, or no time, is `None`: the rule knows.
 
+/// Of times that are numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Second,
+    Millisecond,
+    Microsecond,
+    Nanosecond,
+}
+
+impl Unit {
+    /// Epoch milliseconds, cut off towards the past; None if that is too large.
+    pub fn milliseconds(self, number: i64) -> Option<i64> {
+        match self {
+            Unit::Second => number.checked_mul(1000),
+            Unit::Millisecond => Some(number),
+            Unit::Microsecond => Some(number.div_euclid(1000)),
+            Unit::Nanosecond => Some(number.div_euclid(1_000_000)),
+        }
+    }
+}
+
 /// What stands at fixed places of a time with a zone, `0` for a digit: the shortest one has 20 bytes.
 const FORM: &[u8; 19] = b"0000-00-00T00:00:00";
 

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from eventveil.counting import assigner, users
+from eventveil.counting.assigner import Rows
 from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.users import Contributions
+from eventveil.decoding import bulk, packing
 from eventveil.decoding.bulk import Sieve
 from eventveil.decoding.rules import Decoder
 from tests.fuzz.counting import compare
@@ -71,12 +73,36 @@ def _eager(certain: Any) -> Any:
 
 def _lenient(sieve: Any) -> Any:
     """As if what is not sure passed."""
-    return lambda self, values: (~sieve(self, values)[1], sieve(self, values)[1])
+    return lambda self, *values: (~sieve(self, *values)[1], sieve(self, *values)[1])
 
 
 def _strict(sieve: Any) -> Any:
     """As if what is not sure failed."""
-    return lambda self, values: (sieve(self, values)[0], ~sieve(self, values)[0])
+    return lambda self, *values: (sieve(self, *values)[0], ~sieve(self, *values)[0])
+
+
+def _by_first(last_of: Any) -> Any:
+    """As if of several headers with one name the first counted."""
+    return lambda headers, name: last_of([*headers][::-1], name)
+
+
+def _always(times: Any) -> Any:
+    """As if `$time` were the append time."""
+    return lambda self, source: times(self, replace(source, own_time=False))
+
+
+def _unlike(passes: Any) -> Any:
+    """As if the test of a condition did not matter."""
+    return lambda condition, texts: passes(replace(condition, test="in"), texts)
+
+
+def _anything(unframed: Any) -> Any:
+    """As if every value began with a prefix."""
+    return lambda values: (np.arange(len(values)), [(one or b"")[5:] for one in values])
+
+
+def _in_other_units(times_of: Any) -> Any:
+    return lambda values, unit="ms": times_of(values, "ms")
 
 
 @pytest.mark.parametrize(
@@ -90,6 +116,13 @@ def _strict(sieve: Any) -> Any:
         ("kernel", assigner.Assigner, "_certain", _eager),
         ("plain", Sieve, "__call__", _lenient),
         ("kernel", Sieve, "__call__", _strict),
+        ("plain", packing, "last_of", _by_first),
+        ("kernel", packing, "last_of", _by_first),
+        ("plain", Rows, "times", _always),
+        ("kernel", Rows, "times", _always),
+        ("kernel", assigner, "passes_beside", _unlike),
+        ("kernel", bulk, "_unframed", _anything),
+        ("plain", bulk, "times_of", _in_other_units),
     ],
 )
 def test_the_comparison_sees_a_rule_that_is_broken_in_bulk_only(

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from eventveil.counting.assigner import Assigner, Rows
 from eventveil.counting.users import Users
-from eventveil.decoding.bulk import FILTERED, BulkReader, fields_of
+from eventveil.decoding.bulk import FILTERED, IGNORED, BulkReader, fields_of
 from eventveil.decoding.places import MISSING, Envelope, compile_field, compile_first
-from eventveil.decoding.rules import Decoder, Event, Reason, Rejection, parse
+from eventveil.decoding.rules import Decoder, Event, Reason, Rejection, parse, weigh
 from eventveil.model.fields import joined
 from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Headers
 from eventveil.model.topology import Condition, NameMap, Source, Stream
+from tests.fuzz.ways import WAYS, read_by
 from tests.unit.support import stream
 
 LIMIT = 1_000_000
@@ -378,26 +379,57 @@ _RECORDS = st.tuples(
 _Record = tuple[bytes | None, bytes | None, Headers, int]
 
 
+def own_time(time: int) -> int:
+    return 2**40 - time if time > 0 else NO_OWN_TIME
+
+
+def known_users(one: Stream) -> tuple[bytes, ...]:
+    known = (b"7", b"a", b"b", b"x/a", b"x/y/b", b"a|b", b"viewed")
+    return known[: 1 if one.source.user_type == "integer" else None]
+
+
+def by_rule(one: Stream, records: list[_Record]) -> list[tuple[Any, ...]]:
+    """The same by the rule alone."""
+    placer, decoder = Assigner(one, 1, 0, 1, Users(one.source, 1, 0)), Decoder(one.source, one.counts)
+    return [_by_rule(placer, decoder, one, record) for record in records]
+
+
+def _by_rule(placer: Assigner, decoder: Decoder, one: Stream, record: _Record) -> tuple[Any, ...]:
+    value, key, headers, time = record
+    around, most = Envelope(key, headers, time, own_time(time)), one.source.max_bytes
+    if not decoder.filter.passes_around(around):
+        return 0, FILTERED, 0
+    document = parse(value, most, one.source.format) if decoder.reads_value else weigh(value, most)
+    found = placer.verdict(0, time, document, 1, None, around)
+    if found is None:
+        return 0, FILTERED, 0
+    if isinstance(found, Rejection):
+        return found
+    user = found.event.user if found.event.user in known_users(one) else "another"
+    column = IGNORED if found.event.column is None else found.event.column
+    return user, column, found.timestamp
+
+
 def verdicts(one: Stream, records: list[_Record]) -> list[tuple[Any, ...]]:
     """What becomes of each record of a chunk."""
     users = Users(one.source, 1, 0)
     placer = Assigner(one, 1, 0, 1, users)
     values = [value for value, _, _, _ in records]
-    reader = BulkReader(fields_of([(one.source, one.counts)]), one.source.max_bytes)
+    reader = BulkReader(fields_of([(one.source, one.counts)]), one.source.max_bytes, one.source.format)
     rows = Rows(
         np.arange(len(records)),
         np.array([time for *_, time in records], np.int64),
         values,
-        reader.read(values),
+        (),
         keys=[key for _, key, _, _ in records],
         headers=[headers for _, _, headers, _ in records],
-        own_times=[2**40 - time if time > 0 else NO_OWN_TIME for *_, time in records],
+        own_times=[own_time(time) for *_, time in records],
     )
+    rows.parts = reader.read(values, rows.beside)
     all_placed, rejections = placer.place(rows, 0, 1, None)
     placed = all_placed.merged()
     found: dict[int, tuple[Any, ...]] = dict(rejections)
-    known = (b"7", b"a", b"b", b"x/a", b"x/y/b", b"a|b", b"viewed")
-    names = {users.number(name): name for name in known[: 1 if one.source.user_type == "integer" else None]}
+    names = {users.number(name): name for name in known_users(one)}
     for row, user, column, timestamp in zip(
         placed.rows.tolist(),
         placed.users.tolist(),
@@ -411,16 +443,64 @@ def verdicts(one: Stream, records: list[_Record]) -> list[tuple[Any, ...]]:
     return [found[row] for row in range(len(records))]
 
 
+def some_stream(source: dict[str, Any], unknown: str) -> Stream:
+    labels = ("a|b", "b|7", "a|a") if str(source.get("column", "")).startswith("[") else ("a", "b", "c")
+    return of(labels=labels, unknown=unknown, max_bytes=1000, **source)
+
+
 @settings(max_examples=300, deadline=None)
 @given(_SOURCES, st.lists(_RECORDS, min_size=1, max_size=12), st.sampled_from(["dead-letter", "ignore"]))
 def test_what_becomes_of_a_record_depends_on_nothing_but_itself(
     source: dict[str, Any], records: list[_Record], unknown: str
 ) -> None:
-    labels = ("a|b", "b|7", "a|a") if str(source.get("column", "")).startswith("[") else ("a", "b", "c")
-    one = of(labels=labels, unknown=unknown, max_bytes=1000, **source)
+    one = some_stream(source, unknown)
     together = verdicts(one, records)
     assert together == [verdicts(one, [record])[0] for record in records]
     assert together == verdicts(one, records[::-1])[::-1]
+
+
+#: What is read in bulk in most of its forms: a single field each, in values or around them.
+_SINGLE = st.fixed_dictionaries(
+    {
+        "user": st.sampled_from(["/user", "/user", "$key", "$headers/h", joined(["$key", "/user"])]),
+        "column": st.sampled_from(["/to", "/to", "/to", "$headers/h", "$key"]),
+        "time": st.sampled_from(["/at", "/at", "$time"]),
+    },
+    optional={
+        "user_type": st.sampled_from(["string", "integer", "either", "either"]),
+        "filter": st.lists(_CONDITIONS, max_size=2).map(tuple),
+        "time_unit": st.sampled_from(["s", "us", "ns"]),
+        "time_zone": st.just("Europe/Berlin"),
+        "format": st.just("json-schema"),
+        "own_time": st.booleans(),
+    },
+)
+_GOOD = st.fixed_dictionaries(
+    {
+        "user": st.sampled_from(["a", "b", "7", 7, 8, ""]),
+        "to": st.sampled_from(["a", "b", "z"]),
+        "at": st.sampled_from(
+            [0, 4, -1, 5_000_000, 2**53, 2**53 // 1000, 2**63, "2026-03-29T02:30:00Z", 1.5]
+        ),
+    }
+).map(orjson.dumps)
+_READABLE = st.tuples(
+    st.one_of(_GOOD, _GOOD, _GOOD.map(lambda one: b"\0\0\0\0\1" + one), _VALUES),
+    _BYTES,
+    st.lists(st.tuples(st.sampled_from(["h", "h", "i"]), _BYTES), max_size=3),
+    st.sampled_from([5, 1000, 1000, 1000, NO_APPEND_TIME]),
+)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=500, deadline=None)
+@given(st.data())
+def test_in_bulk_becomes_of_a_record_what_the_rule_says(way: str, data: st.DataObject) -> None:
+    source = data.draw(st.one_of(_SINGLE, _SINGLE, _SOURCES))
+    records = data.draw(st.lists(_READABLE, min_size=1, max_size=12))
+    one = some_stream(source, data.draw(st.sampled_from(["dead-letter", "ignore"])))
+    with read_by(way):
+        assert verdicts(one, records) == by_rule(one, records)
 
 
 @settings(max_examples=200, deadline=None)
@@ -428,24 +508,24 @@ def test_what_becomes_of_a_record_depends_on_nothing_but_itself(
 def test_a_stream_with_a_filter_that_all_events_pass_has_the_verdicts_of_one_without(record: _Record) -> None:
     plain = of(max_bytes=1000)
     ruled = replace(plain, source=replace(plain.source, filter=(Condition("$headers/none", "absent"),)))
-    assert plain.source.plain
-    assert not ruled.source.plain
-    assert verdicts(plain, [record] * 70) == verdicts(ruled, [record] * 70)
+    alone = replace(plain, source=replace(plain.source, filter=(Condition("$time", "not-in", (7,)),)))
+    assert verdicts(plain, [record] * 70) == verdicts(ruled, [record] * 70) == verdicts(alone, [record] * 70)
 
 
 def test_a_source_that_asks_for_more_is_not_read_in_bulk() -> None:
-    plain = stream().source
+    plain, counts = stream().source, stream().counts
     for change in (
-        {"user": "$key"},
+        {"user": "$key", "user_type": "integer"},
+        {"user": "$key", "column": "$headers/a", "time": "$time"},
+        {"user": "$value"},
         {"column": "$value"},
+        {"column": joined(["/a", "/b"])},
         {"time": joined(["/at", "$time"])},
-        {"user_type": "either"},
-        {"filter": (Condition("$headers/a", "present"),)},
-        {"filter": (Condition("/a", "present"), Condition("$key", "in", ("b",)))},
-        {"time_unit": "s"},
-        {"format": "json-schema"},
+        {"time": "$headers/at"},
+        {"filter": (Condition("$value", "present"),)},
+        {"maps": (NameMap("/a"),)},
     ):
         source: Source = replace(plain, **change)  # type: ignore[arg-type]
-        assert not source.plain, change
-        assert fields_of([(source, stream().counts)]) == {}
+        assert not source.in_bulk(counts), change
+        assert fields_of([(source, counts)]) == {}
     assert parse(b"{}", LIMIT) == {}

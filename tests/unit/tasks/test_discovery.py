@@ -505,8 +505,10 @@ def test_one_by_one_and_in_bulk_names_are_counted_alike():
         one.process(chunk([(1015, value) for value in values]))
         return [one.counters["visits"].close() for _ in range(2)]
 
-    bulk, single = finding(contributions=3), finding(contributions=3, user_type="either")
-    assert bulk.source.plain
+    bulk = finding(contributions=3)
+    single = finding(contributions=3, time='["/time", "/none"]')
+    assert bulk.is_read_in_bulk
+    assert not single.is_read_in_bulk
     for one, other in zip(counted(bulk), counted(single), strict=True):
         assert one.encode() == other.encode()
     assert {*counted(bulk)[1].names} == {f"c{at}" for at in range(5)}
