@@ -11,10 +11,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection
-from typing import Protocol
 
 from confluent_kafka import KafkaException
 
+from eventveil.kafka.cluster import Cluster
 from eventveil.process.clock import Clock, PartitionClock
 from eventveil.tasks.outages import Outage, Outages
 from eventveil.worker.watching import Watch
@@ -25,19 +25,12 @@ log = logging.getLogger(__name__)
 _PAUSE_SECONDS = 1.0
 
 
-class TopicsOfCluster(Protocol):
-    """What is asked of the cluster (``eventveil.kafka.cluster.Cluster``)."""
-
-    def leaderless(self, name: str) -> frozenset[int]:
-        """The partitions of a topic without a leader."""
-
-
 class LeaderWatch:
     """Watches the leaders of these topics for all owners of one worker."""
 
     def __init__(
         self,
-        cluster: TopicsOfCluster,
+        cluster: Cluster,
         topics: Collection[str],
         clock: Clock,
         failed: Callable[[BaseException], None],

@@ -12,27 +12,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
 
-from eventveil.kafka.cluster import Topic
+from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.model.errors import Unsettled
 from eventveil.worker.threads import Blocking
 
 _PAUSE_SECONDS = 1.0
-
-
-class Described(Protocol):
-    """What is asked of the cluster (``eventveil.kafka.cluster.Cluster``)."""
-
-    def topics(self, names: Collection[str]) -> dict[str, Topic]:
-        """Those of the named topics that exist."""
-
-
-class Configured(Protocol):
-    """What is asked of the cluster (``eventveil.kafka.cluster.Cluster``)."""
-
-    def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """The settings of existing topics."""
 
 
 class Inquiry:
@@ -43,7 +28,7 @@ class Inquiry:
     ask twice.
     """
 
-    def __init__(self, cluster: Described, blocking: Blocking) -> None:
+    def __init__(self, cluster: Cluster, blocking: Blocking) -> None:
         self._cluster, self._blocking = cluster, blocking
         self._turn = asyncio.Lock()
         self._names: set[str] = set()
@@ -66,7 +51,7 @@ class Inquiry:
 class AppendTimes:
     """Whether a topic stamps its records with LogAppendTime."""
 
-    def __init__(self, cluster: Configured, blocking: Blocking, topic: str) -> None:
+    def __init__(self, cluster: Cluster, blocking: Blocking, topic: str) -> None:
         self._cluster, self._blocking, self._topic = cluster, blocking, topic
         self._ask_again = 0.0
 
