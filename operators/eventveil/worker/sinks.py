@@ -6,7 +6,7 @@ certain that it is another topic (``eventveil.kafka.changelog``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable
 
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.model.errors import doubt
@@ -16,13 +16,9 @@ from eventveil.topology.changes import changed
 class Sinks:
     """The sinks of an owner; ``remedy`` is what to do when one is gone. Its methods block."""
 
-    def __init__(self, cluster: Cluster, remedy: str) -> None:
+    def __init__(self, cluster: Cluster, sinks: Iterable[Topic], remedy: str) -> None:
         self._cluster, self._remedy = cluster, remedy
-        self._known: dict[str, str] = {}
-
-    def remember(self, live: Mapping[str, Topic], names: Collection[str]) -> None:
-        """Note which topics the sinks are now."""
-        self._known = {name: live[name].id for name in names if name in live}
+        self._known = {one.name: one.id for one in sinks}
 
     def check(self) -> None:
         """Raise Unsettled if a sink is another topic by now."""

@@ -44,8 +44,7 @@ def restore_pan_private(
     source, sink, place = TopicPartition(stream.source.topic, 0), stream.sink.topic, str(table.place)
     heard_in = kind_of(stream).beside(topology, stream)
     live = cluster.existing({table.topic, topology.ledger, source.topic, sink, *heard_in})
-    sinks = Sinks(cluster, RENAME)
-    sinks.remember(live, {sink})
+    sinks = Sinks(cluster, [live[sink]], RENAME)
     guard = TopicGuard(context.inquiry, {name: one for name, one in live.items() if name != sink})
     places = PanPrivateTopics(TopicPartition(topology.ledger, plan.partials_partition), table.place)
     states = table.take_over([places.ledger, *live[sink].places], letter_places(cluster, [stream]))
@@ -68,12 +67,11 @@ def restore_pan_private(
         announcements.end()
         look = announcements.listen
     schemas = SinkSchemas([task.sanitizer], context, look)
-    check = partial(_check, context, source, task)
+
+    def check() -> None:
+        check_resume(cluster, source, task.resume, task.known, remedy=_LOST)
+
     return Restored(task, guard, check, _LOST, sinks, look=schemas.look, waits=schemas.waits)
-
-
-def _check(context: Context, source: TopicPartition, task: PanPrivateStream) -> None:
-    check_resume(context.cluster, source, task.resume, task.known, remedy=_LOST)
 
 
 def _restore(

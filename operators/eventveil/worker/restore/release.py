@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from eventveil import __version__
 from eventveil.formats.release import control_record
@@ -43,8 +42,7 @@ def restore_release(
         {table.topic, topology.ledger, topology.partials, *control, *names}
         | {plan.stream.source.topic for plan in plans}
     )
-    sinks = Sinks(cluster, MIGRATE_SINK)
-    sinks.remember(live, names)
+    sinks = Sinks(cluster, [live[name] for name in names], MIGRATE_SINK)
     known = {name: live[name] for name in (table.topic, topology.ledger, topology.partials)}
     guard = TopicGuard(context.inquiry, known)
     ledger = TopicPartition(topology.ledger, table.partition)
@@ -56,18 +54,17 @@ def restore_release(
     _check_published(public, streams, states, live, context, table)
     topics = Topics(topology.ledger, table.topic, table.partition, topology.control)
     task = PartitionSanitizer(topics, streams, _unasked(public, streams, topology.control))
-    check = partial(_check, context, TopicPartition(topology.partials, table.partition), task)
+    source = TopicPartition(topology.partials, table.partition)
+
+    def check() -> None:
+        # Partial counts can be made again.
+        check_resume(cluster, source, task.resume, task.known, remedy=MIGRATE_TOPICS)
 
     async def look() -> None:
         _look(context.leaders, clock, task)
 
     schemas = SinkSchemas([*task.sanitizers.values()], context, look)
     return Restored(task, guard, check, MIGRATE_TOPICS, sinks, look=schemas.look, waits=schemas.waits)
-
-
-def _check(context: Context, place: TopicPartition, task: PartitionSanitizer) -> None:
-    # Partial counts can be made again.
-    check_resume(context.cluster, place, task.resume, task.known, remedy=MIGRATE_TOPICS)
 
 
 def _restore(

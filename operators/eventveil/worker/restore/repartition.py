@@ -34,9 +34,8 @@ def restore_repartition(
         source, [one.timeline for one in streams], target.partitions, state, table.place,
         own_times=any(one.source.own_time for one in streams),
     )  # fmt: skip
-    check = partial(_check, context, place, task)
+
+    def check() -> None:
+        check_resume(cluster, place, task.position, task.known, remedy=MIGRATE_LOST)
+
     return Restored(task, guard, check, MIGRATE_LOST)
-
-
-def _check(context: Context, place: TopicPartition, task: Rekeyer) -> None:
-    check_resume(context.cluster, place, task.position, task.known, remedy=MIGRATE_LOST)

@@ -28,8 +28,7 @@ def restore_values(
     cluster, ledger = context.cluster, context.topology.ledger
     names = {plan.stream.sink for plan in plans}
     live = cluster.existing({table.topic, ledger, source.topic, *names})
-    sinks = Sinks(cluster, remedy_for_values("sink.topic_id"))
-    sinks.remember(live, names)
+    sinks = Sinks(cluster, [live[name] for name in names], remedy_for_values("sink.topic_id"))
     # Each partition is a stream of values by itself: others do not concern it.
     known = {name: one for name, one in live.items() if name not in names}
     guard = TopicGuard(context.inquiry, known, growing=[source.topic])
