@@ -18,6 +18,7 @@ from typing import Any, cast
 import faust
 
 from eventveil.audit.witness_file import WitnessFile
+from eventveil.formats.release import schema_text
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.diagnosis import obstacle
 from eventveil.kafka.settings import faust_credentials
@@ -29,6 +30,8 @@ from eventveil.process.clock import SYSTEM_CLOCK, Clock
 from eventveil.process.faults import FaultHook, no_fault
 from eventveil.process.memory import NOTHING, Held, MemoryLimit, MemoryLimitReached
 from eventveil.process.patience import PATIENCE_SECONDS
+from eventveil.schema_registry.known import known_schemas
+from eventveil.schema_registry.subjects import Subjects
 from eventveil.worker.assignment import Assignment
 from eventveil.worker.contended import ContendedName
 from eventveil.worker.ends import EndWatch
@@ -38,8 +41,10 @@ from eventveil.worker.missing import LeaderWatch
 from eventveil.worker.observe.observation import ROLES, UNDO, Hold, Observation, PartitionView
 from eventveil.worker.observe.progress import listed
 from eventveil.worker.owners import Owners
+from eventveil.worker.restore.restored import Context
 from eventveil.worker.threads import Threads
 from eventveil.worker.told import Told
+from eventveil.worker.topic_guard import Inquiry
 from eventveil.worker.witnessed import Witnessed
 
 log = logging.getLogger(__name__)
@@ -111,10 +116,12 @@ class Worker:
         self._leader_watch = LeaderWatch(
             self._cluster, dict.fromkeys(releasing), clock, self._failed_in_thread
         )
-        self.owners = Owners(
-            topology, self._cluster, self._threads, self._end_watch, self._leader_watch, witnessed,
-            self.observation, noise, clock, fault,
+        context = Context(
+            topology, self._cluster, Inquiry(self._cluster, self._threads.waiting), self._threads,
+            self._end_watch, self._leader_watch, witnessed, self.observation, noise,
+            known_schemas(topology), _subjects(topology),
         )  # fmt: skip
+        self.owners = Owners(context, clock, fault)
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -353,6 +360,13 @@ class Worker:
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             await self._consumer.thread.check()
+
+
+def _subjects(topology: Topology) -> Subjects | None:
+    """None if no sink needs a schema. Raises EventveilError if the extra ``registry`` is missing."""
+    if topology.registry is None or not topology.with_schemas:
+        return None
+    return Subjects(topology.registry, schema_text)
 
 
 def _tell_ready(upcoming: Sequence[str]) -> None:

@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
-from eventveil.formats.release import schema_text
 from eventveil.kafka.changelog import FencedTable
-from eventveil.kafka.cluster import Cluster
 from eventveil.kinds.kind import Role
 from eventveil.kinds.placement import StreamPlan, first_partitions, writer_of
 from eventveil.kinds.registry import merged_streams, plan_readings, plan_streams
 from eventveil.model.records import TopicPartition
-from eventveil.model.topology import Topology
-from eventveil.privacy.noise import NoiseSource
 from eventveil.process.clock import Clock, PartitionClock
 from eventveil.process.faults import FaultHook
-from eventveil.schema_registry.known import known_schemas
-from eventveil.schema_registry.subjects import Subjects
-from eventveil.worker.ends import EndWatch
-from eventveil.worker.missing import LeaderWatch
-from eventveil.worker.observe.observation import Observation
 from eventveil.worker.offsets import grown
 from eventveil.worker.restore.aggregate import restore_aggregate
 from eventveil.worker.restore.pan_private import restore_pan_private
@@ -29,9 +20,6 @@ from eventveil.worker.restore.repartition import restore_repartition
 from eventveil.worker.restore.restored import Context, Restore
 from eventveil.worker.restore.values import restore_values
 from eventveil.worker.runner import Runner
-from eventveil.worker.threads import Threads
-from eventveil.worker.topic_guard import Inquiry
-from eventveil.worker.witnessed import Witnessed
 
 #: Where the state of a partition is, as topic and partition; the clock; and how its task is restored.
 _Kept = tuple[str, int, PartitionClock, Restore]
@@ -40,25 +28,9 @@ _Kept = tuple[str, int, PartitionClock, Restore]
 class Owners:
     """Makes owners. Raises Unsettled if a topic of events is not there, and KafkaException."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        cluster: Cluster,
-        threads: Threads,
-        end_watch: EndWatch,
-        leaders: LeaderWatch,
-        witnessed: Witnessed,
-        observation: Observation,
-        noise: Callable[[], NoiseSource],
-        clock: Clock,
-        fault: FaultHook,
-    ) -> None:
-        self._topology, self._cluster, self._observation = topology, cluster, observation
-        self._clock, self._fault = clock, fault
-        self._context = Context(
-            topology, cluster, Inquiry(cluster, threads.waiting), threads, end_watch, leaders, witnessed,
-            observation, noise, known_schemas(topology), _subjects(topology),
-        )  # fmt: skip
+    def __init__(self, context: Context, clock: Clock, fault: FaultHook) -> None:
+        self._context, self._clock, self._fault = context, clock, fault
+        self._topology = topology = context.topology
         self._plans, self._merged = plan_streams(topology), merged_streams(topology)
         self._kept: dict[Role, Callable[[TopicPartition], _Kept]] = {
             "sanitize": self._sanitize,
@@ -75,7 +47,7 @@ class Owners:
 
     def _layout(self, sources: Collection[str]) -> dict[str, int]:
         """The first partition of a changelog that belongs to each of the topics that it is for."""
-        sizes = {name: topic.partitions for name, topic in self._cluster.existing(sources).items()}
+        sizes = {name: topic.partitions for name, topic in self._context.cluster.existing(sources).items()}
         self._sizes |= sizes
         return first_partitions(sources, sizes)
 
@@ -87,13 +59,13 @@ class Owners:
 
     def make(self, tp: TopicPartition) -> Runner:
         """The owner of a partition; raises StateRefused for one that was added."""
+        role = self._context.observation.role(tp)
         if tp.partition >= self._sizes.get(tp.topic, tp.partition + 1):
-            raise grown(tp.topic, self._sizes[tp.topic], self._observation.role(tp))
-        place = tp
-        topic, partition, clock, restore = self._kept[self._observation.role(tp)](place)
+            raise grown(tp.topic, self._sizes[tp.topic], role)
+        topic, partition, clock, restore = self._kept[role](tp)
         owner = writer_of(self._topology, topic, partition)
         table = FencedTable(self._topology.kafka, owner, topic, partition, self._fault)
-        return Runner(place, restore, table, self._context, clock)
+        return Runner(tp, restore, table, self._context, clock)
 
     def _sanitize(self, place: TopicPartition) -> _Kept:
         plans = [plan for plan in self._merged if plan.partials_partition == place.partition]
@@ -131,10 +103,3 @@ class Owners:
         """The clock of an owner: as good as the stream that asks most of it."""
         skews = [plan.stream.timeline.clock_skew for plan in plans]
         return PartitionClock(self._clock, min(skews, default=0))
-
-
-def _subjects(topology: Topology) -> Subjects | None:
-    """None if no sink needs a schema. Raises EventveilError if the extra ``registry`` is missing."""
-    if topology.registry is None or not topology.with_schemas:
-        return None
-    return Subjects(topology.registry, schema_text)
