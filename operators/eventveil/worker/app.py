@@ -185,7 +185,7 @@ class Worker:
         """By stream, over all partitions."""
         found: dict[str, Held] = {}
         for owner in self._assignment.owners.values():
-            for name, view in owner.streams().items():
+            for name, view in owner.task.views().items():
                 found[name] = found.get(name, NOTHING) + view.held
         return found
 
@@ -308,12 +308,12 @@ class Worker:
         while True:
             partitions = {
                 tp: PartitionView(
-                    owner.position,
+                    owner.task.position,
                     self._consumer.thread.end_of(tp),
                     owner.busy,
-                    owner.streams(),
+                    owner.task.views(),
                     hides=self._consumer.thread.hides(tp),
-                    untimed=owner.untimed,
+                    untimed=owner.task.untimed,
                     unread=owner.unread,
                     unregistered=owner.unregistered,
                 )
@@ -352,7 +352,7 @@ class Worker:
             self._assignment.tick(self._clock.wall())
             if time.monotonic() >= progress_due and self._assignment.owners:
                 progress_due = time.monotonic() + _PROGRESS_SECONDS
-                positions = {tp: owner.position for tp, owner in self._assignment.owners.items()}
+                positions = {tp: owner.task.position for tp, owner in self._assignment.owners.items()}
                 await self._consumer.thread.commit_progress(positions)
 
     async def _watch_consumer(self) -> None:

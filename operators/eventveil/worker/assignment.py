@@ -28,6 +28,7 @@ from eventveil.model.errors import EventveilError, StateRefused, Unsettled
 from eventveil.model.records import Chunk, TopicPartition
 from eventveil.process.clock import ClockAhead
 from eventveil.process.patience import Doubts
+from eventveil.tasks.task import Task
 from eventveil.worker.observe.observation import Observation
 from eventveil.worker.runner import Runner
 from eventveil.worker.threads import Blocking
@@ -150,11 +151,11 @@ class Assignment:
             self._spawn(tp, owner, self._observe(tp, owner, chunk))
 
     async def _observe(self, tp: TopicPartition, owner: Runner, chunk: Chunk) -> None:
-        awaited = owner.awaited
+        awaited = owner.task.awaited
         # A chunk before this one may have been dropped on its way, during a rebalance.
         if not await owner.handle(chunk) or owner.misplaced:
-            await self._go_to(tp, owner.position)
-        self._wake(None if owner.awaited != awaited else tp)
+            await self._go_to(tp, owner.task.position)
+        self._wake(None if owner.task.awaited != awaited else tp)
 
     def tick(self, now: int) -> None:
         """Let time pass, at ``now`` in epoch milliseconds, for owners that have nothing else to do.
@@ -166,11 +167,12 @@ class Assignment:
         everyone = self._ticks % _TICKS_OF_REST == 0
         self._rouse(self._ready if everyone else self._rested(now))
         for tp, owner in self._those(self._lively):
-            if everyone or owner.busy or not _rests(owner, now):
+            task = owner.task
+            if everyone or owner.busy or not _rests(task, now):
                 self._tick(tp, owner)
             else:
                 self._lively.discard(tp)
-                self._at_rest[tp] = _Rest(inf if owner.due is None else owner.due, _moment(owner))
+                self._at_rest[tp] = _Rest(inf if task.due is None else task.due, _moment(task))
 
     def _rouse(self, partitions: Iterable[TopicPartition]) -> None:
         """Look after these again."""
@@ -186,7 +188,8 @@ class Assignment:
         """The same for those that became due between two times, in epoch milliseconds."""
         self._rouse(self._rested(until))
         for tp, owner in self._those(self._lively):
-            if owner.due is not None and after < owner.due <= until:
+            due = owner.task.due
+            if due is not None and after < due <= until:
                 self._tick(tp, owner)
 
     def _those(self, partitions: Iterable[TopicPartition]) -> list[tuple[TopicPartition, Runner]]:
@@ -198,16 +201,16 @@ class Assignment:
             self._spawn(tp, owner, self._pass_time(tp, owner))
 
     async def _pass_time(self, tp: TopicPartition, owner: Runner) -> None:
-        awaited = owner.awaited
+        awaited = owner.task.awaited
         await owner.tick()
         if owner.misplaced:
-            await self._go_to(tp, owner.position)
-        if owner.awaited != awaited:
+            await self._go_to(tp, owner.task.position)
+        if owner.task.awaited != awaited:
             self._wake(None)
 
     def until_due(self, now: int) -> float:
         """Milliseconds until the next owner becomes due, infinity if none does."""
-        dues = (owner.due for _, owner in self._those(self._lively))
+        dues = (owner.task.due for _, owner in self._those(self._lively))
         later = (rest.due for rest in self._at_rest.values())
         return min((due - now for due in (*dues, *later) if due is not None and due > now), default=inf)
 
@@ -217,7 +220,7 @@ class Assignment:
         Minus infinity where one works at every record, or none has taken over. Before all have, nobody knows
         what those will have to do, nor should they wait for what others fetch.
         """
-        lively = (_moment(owner) for _, owner in self._those(self._lively))
+        lively = (_moment(owner.task) for _, owner in self._those(self._lively))
         resting = (rest.moment for rest in self._at_rest.values())
         known = inf if len(self._ready) == len(self._supervisors) else now + _UNKNOWN_MS
         return min((*lively, *resting, known)) if self._ready else -inf
@@ -229,12 +232,13 @@ class Assignment:
         may wait for partitions of other workers; and not once something else is due.
         """
         since = now - _REST_MS
+        lively = ((tp, owner.task) for tp, owner in self._those(self._lively))
         closed = {
             tp
-            for tp, owner in self._those(self._lively)
-            if owner.closed is not None and owner.closed > since and owner.due is not None and owner.due > now
+            for tp, task in lively
+            if task.closed is not None and task.closed > since and task.due is not None and task.due > now
         }
-        awaits = (owner.awaited for owner in self._ready.values()) if closed else ()
+        awaits = (owner.task.awaited for owner in self._ready.values()) if closed else ()
         return closed if any(one is not None and since < one <= now for one in awaits) else set()
 
     def rest_seconds(self, now: int) -> float:
@@ -358,14 +362,14 @@ def _let_go(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-def _moment(owner: Runner) -> float:
+def _moment(task: Task) -> float:
     """When an owner next closes or releases something; minus infinity if that is not by the clock."""
-    return min((one for one in (owner.due, owner.awaited) if one is not None), default=-inf)
+    return min((one for one in (task.due, task.awaited) if one is not None), default=-inf)
 
 
-def _rests(owner: Runner, now: int) -> bool:
+def _rests(task: Task, now: int) -> bool:
     """Whether an owner has nothing to do before it is due, nor is anybody's release waited for with it."""
-    return owner.rests(now) and (owner.closed is None or owner.closed <= now - _REST_MS)
+    return task.rests(now) and (task.closed is None or task.closed <= now - _REST_MS)
 
 
 def _is_denied(error: Exception) -> bool:

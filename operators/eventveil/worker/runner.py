@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from dataclasses import replace
 from itertools import count
 
@@ -21,7 +21,7 @@ from eventveil.model.records import Chunk, Schema, Schemas, TopicPartition
 from eventveil.process.clock import PartitionClock
 from eventveil.schema_registry.access import RegistryUnavailable
 from eventveil.schema_registry.known import KnownSchemas, settled, settles_at
-from eventveil.tasks.task import Publisher, StreamView, Task, Transaction
+from eventveil.tasks.task import Publisher, Task, Transaction
 from eventveil.worker.ends import EndSubscription
 from eventveil.worker.offsets import end_behind, shortened
 from eventveil.worker.restore.restored import Context, Restore, Restored
@@ -66,10 +66,7 @@ class Runner:
         self._turn = asyncio.Lock()
         self._outstanding, self._credit = 0, _CREDIT
         self._source, self._restore, self._context = source, restore, context
-        self._cluster, self._end_watch, self._observation = (
-            context.cluster, context.end_watch, context.observation,
-        )  # fmt: skip
-        self._clock = clock
+        self._cluster, self._observation, self._clock = context.cluster, context.observation, clock
         self._blocking: Blocking = context.threads.waiting
         self._counting: Blocking = context.threads.counting
         #: Where ``observe`` runs.
@@ -77,7 +74,8 @@ class Runner:
         self._append_times = AppendTimes(self._cluster, self._blocking, source.topic)
         self._subscription: EndSubscription | None = None
         self._astray, self._sought_at = False, 0.0
-        self._unread = False
+        #: Whether it waits because the schemas of records cannot be asked for.
+        self.unread = False
         #: What is durable and was not told of yet; the event loop does that, which other owners write too.
         self._untold: deque[Transaction] = deque()
         self._restored: Restored | None = None
@@ -98,7 +96,9 @@ class Runner:
                 restored.sinks.check()
             self._commit(left)
         task.begin()
-        self._subscription = EndSubscription(self._end_watch, self._source, task, self._clock, restored.guard)
+        self._subscription = EndSubscription(
+            self._context.end_watch, self._source, task, self._clock, restored.guard
+        )
         if self.ended.done():
             self._subscription.leave()
         return task.position
@@ -125,37 +125,9 @@ class Runner:
         return self._restored
 
     @property
-    def _task(self) -> Task:
+    def task(self) -> Task:
+        """What the partition is owned for, after the take-over."""
         return self._around.task
-
-    @property
-    def position(self) -> int:
-        """The offset of the next record to be observed."""
-        return self._task.position
-
-    @property
-    def due(self) -> int | None:
-        """See ``Task.due``."""
-        return self._task.due
-
-    def rests(self, now: int) -> bool:
-        """See ``Task.rests``."""
-        return self._task.rests(now)
-
-    @property
-    def closed(self) -> int | None:
-        """See ``Task.closed``."""
-        return self._task.closed
-
-    @property
-    def awaited(self) -> int | None:
-        """See ``Task.awaited``."""
-        return self._task.awaited
-
-    @property
-    def untimed(self) -> bool:
-        """Whether it waits because records have no append time that should have one."""
-        return self._task.untimed
 
     @property
     def misplaced(self) -> bool:
@@ -167,15 +139,6 @@ class Runner:
             return False
         self._sought_at = time.monotonic()
         return True
-
-    def streams(self) -> Mapping[str, StreamView]:
-        """What can be seen of each stream now, while another thread may be at work. Does not block."""
-        return self._task.views()
-
-    @property
-    def unread(self) -> bool:
-        """Whether it waits because the schemas of records cannot be asked for."""
-        return self._unread
 
     @property
     def unregistered(self) -> bool:
@@ -190,7 +153,7 @@ class Runner:
     @property
     def has_credit(self) -> bool:
         """Whether another chunk may be sent."""
-        return self._outstanding < self._credit and not self.untimed
+        return self._outstanding < self._credit and not self.task.untimed
 
     def sent(self, records: int) -> None:
         """A chunk with this number of records is on its way."""
@@ -202,7 +165,7 @@ class Runner:
         try:
             async with self._turn:
                 self.check_open()
-                if chunk.start > self.position:
+                if chunk.start > self.task.position:
                     return False
                 await self.take_in(chunk)
                 return True
@@ -216,15 +179,15 @@ class Runner:
         """
         chunk = await self.complete(chunk)
         # What was settled meanwhile may have led back to an earlier position.
-        while chunk.start <= self.position:
-            before = self.position
+        while chunk.start <= self.task.position:
+            before = self.task.position
             await self.prepare()
             if self._is_quick(chunk):
                 self.observe(chunk)
             else:
                 await self._observing(self.observe, chunk)
             await self._settle()
-            if not max(before + 1, chunk.start) <= self.position < chunk.next_offset:
+            if not max(before + 1, chunk.start) <= self.task.position < chunk.next_offset:
                 return
 
     async def complete(self, chunk: Chunk) -> Chunk:
@@ -244,7 +207,7 @@ class Runner:
                 since = time.monotonic()
             found = await self._ask(known, chunk, since)
             if found is not None and settled(found, chunk.append_times, asked_at, now):
-                self._unread = False
+                self.unread = False
                 return replace(chunk, schemas=found)
             await asyncio.sleep(_ASK_SECONDS)
             await self.prepare()
@@ -261,9 +224,9 @@ class Runner:
                 self.check_open()
                 found[number] = await self._context.threads.asking(known.find, number)
         except RegistryUnavailable as error:
-            if not self._unread:
+            if not self.unread:
                 log.warning("%s paused, schema registry unavailable: %s", self._source, error)
-            self._unread = True
+            self.unread = True
             return None
         return found
 
@@ -291,21 +254,21 @@ class Runner:
             raise OwnerClosed(self.table.owner)
 
     def _is_quick(self, chunk: Chunk) -> bool:
-        few = len(chunk.offsets) <= self._task.quick_records
+        few = len(chunk.offsets) <= self.task.quick_records
         return few and int(lengths_of(chunk.values).sum()) <= _SMALL_BYTES
 
     def observe(self, chunk: Chunk) -> None:
         """Take in a chunk that begins at the position or before, as much as one turn may take. Blocks."""
         self._astray = False
-        self._task.process(chunk)
+        self.task.process(chunk)
 
     async def settle(self) -> None:
         """Commit whatever can be committed now."""
         self._tell()
-        if self._task.untimed:
+        if self.task.untimed:
             # Nobody can tell whether these were late. Once the topic is as it was, they are dead letters.
-            self._task.untimed = not await self._append_times.restored()
-        if self._task.untimed:
+            self.task.untimed = not await self._append_times.restored()
+        if self.task.untimed:
             return
         await self._around.look()
         assert self._subscription is not None
@@ -320,8 +283,8 @@ class Runner:
             self.check_open()
 
     async def _do(self, work: Transaction) -> None:
-        if isinstance(self._task, Publisher):
-            await self._publish(self._task, work)
+        if isinstance(self.task, Publisher):
+            await self._publish(self.task, work)
             return
         if work.concludes or work.releases:
             await self._check()
@@ -339,11 +302,11 @@ class Runner:
 
     async def _next(self) -> Transaction | None:
         now = self._clock.now()
-        if not self._task.has_work(now):
+        if not self.task.has_work(now):
             return None
         # In a thread: catching up closes tens of thousands of timestamps at a time.
-        run = self._counting if self._task.counts_to_decide else self._blocking
-        found: Transaction | None = await run(self._task.next, now)
+        run = self._counting if self.task.counts_to_decide else self._blocking
+        found: Transaction | None = await run(self.task.next, now)
         return found
 
     async def _check(self) -> None:
@@ -363,17 +326,17 @@ class Runner:
             self._observation.counting.published(work.records)
 
     def _committed(self, work: Transaction) -> None:
-        before = self._task.position
+        before = self.task.position
         self._untold.append(work)
-        self._task.committed(work)
-        if self._task.position < before:
+        self.task.committed(work)
+        if self.task.position < before:
             self._around.check()
             self._astray, self._sought_at = True, 0.0
 
     def _tell(self) -> None:
         while self._untold:
             done = self._untold.popleft()
-            self._observation.judged(done.outcomes, done.letters, self._task.partitions)
+            self._observation.judged(done.outcomes, done.letters, self.task.partitions)
             self._observation.readings.update(done.readings)
             for one in done.releases:
                 self._observation.released(one.stream, one.fresh, one.forfeited)
@@ -381,7 +344,7 @@ class Runner:
                     log.warning(_FORFEITED, one.stream, one.timestamp)
 
     async def _ask_for_end(self) -> None:
-        now, task = self._clock.now(), self._task
+        now, task = self._clock.now(), self.task
         if task.wants_boundary(now) or not task.wants_end(now):
             return
         around = self._around

@@ -51,10 +51,12 @@ class Table:
 class AtOnce(Threads):
     """No threads: whatever is to run in one runs where it is asked for."""
 
-    async def waiting(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        return call(*arguments)
+    def __init__(self) -> None:
+        async def at_once(call: Callable[..., Any], *arguments: Any) -> Any:
+            return call(*arguments)
 
-    counting = waiting
+        super().__init__()
+        self.waiting = self.counting = at_once
 
 
 class Scripted(Runner):
@@ -79,10 +81,14 @@ class Scripted(Runner):
         return self._outcome
 
     @property
+    def task(self) -> Any:
+        return self
+
+    @property
     def position(self) -> int:
         return 100
 
-    def streams(self) -> dict[str, StreamView]:
+    def views(self) -> dict[str, StreamView]:
         return {}
 
     def _is_quick(self, chunk: Chunk) -> bool:

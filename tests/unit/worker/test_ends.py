@@ -275,7 +275,7 @@ def test_what_is_fetched_after_a_timestamp_was_due_is_judged_once_its_boundary_i
         assert counting.position == 1, "it was judged before its boundary was known"
         story.broker.answer(1)
         assert await late
-        assert owner.position == 2
+        assert owner.task.position == 2
 
     story, errors = Story(), list[BaseException]()
     threads: Any = AtOnce()

@@ -132,11 +132,11 @@ def test_a_registry_that_is_away_is_waited_for_and_nothing_is_read_meanwhile(
 ) -> None:
     world = World(Answers("refused", "timed out", "refused", VISIT))
     held: list[tuple[bool, int, dict[str, int]]] = []
-    world.at_a_wait = lambda owner: held.append((owner.unread, owner.position, world.outcomes))
+    world.at_a_wait = lambda owner: held.append((owner.unread, owner.task.position, world.outcomes))
     with caplog.at_level(logging.WARNING):
         owner = world.handle(RECORDS)
     assert held == [(True, 0, {})] * 3
-    assert (owner.unread, owner.position, world.outcomes) == (False, 1, {"counted": 1})
+    assert (owner.unread, owner.task.position, world.outcomes) == (False, 1, {"counted": 1})
     (told,) = [one.getMessage() for one in caplog.records]
     assert told.startswith(
         "input, partition 0 paused, schema registry unavailable: the schema registry at https://registry"
@@ -271,7 +271,7 @@ def test_a_boundary_is_durable_while_the_registry_is_waited_for_and_nothing_clos
 
     def wait(owner: Runner) -> None:
         counter = world.task.counters[world.one.name]
-        held.append((owner.position, [*world.done], counter.undurable))
+        held.append((owner.task.position, [*world.done], counter.undurable))
         if world.waited == 1:
             world.now = world.task.due
             assert world.ends is not None
