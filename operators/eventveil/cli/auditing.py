@@ -61,11 +61,6 @@ class Audited:
         """How many there are."""
         return len(self.strangers) + sum(report.violations for one in self.streams for report in one.reports)
 
-    @property
-    def clean(self) -> bool:
-        """Whether nothing is violated."""
-        return self.violations == 0
-
 
 def run_audit(
     topology: Topology, witness: Path | None = None, *, barrier: bool = False, watch: Sequence[Watch] = ()

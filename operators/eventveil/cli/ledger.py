@@ -82,7 +82,7 @@ def _audit(topology: Topology, witness: Path | None, *, barrier: bool) -> bool:
         click.echo(f"not in this file, so not checked: {', '.join(audited.others)}")
     _show((), audited.strangers)
     _show(audited.keep_witness(), ())
-    return audited.clean
+    return audited.violations == 0
 
 
 def read_up_to(topology: Topology, one: AuditedStream, now: int, *, barrier: bool) -> str | None:

@@ -52,11 +52,6 @@ class AdviceSubject:
     open: Callable[[], Input]
     file: str | None = None
 
-    @property
-    def has_columns(self) -> bool:
-        """Whether the stream knows its columns and types."""
-        return self.file is not None
-
     def carried(self, plan: TopologyPlan) -> TopologyPlan:
         """The plan with all settings of the file that advice does not try, beside the file's own topics.
 
@@ -154,7 +149,7 @@ def with_found_columns(subject: AdviceSubject, columns: str | None) -> Stream:
         found = find_columns(subject.open(), stream.source)
         return with_columns(stream, found.columns, found.user_type, found.column_type)
     labels = _listed(columns)
-    if subject.has_columns:
+    if subject.file is not None:
         return with_columns(stream, labels, stream.source.user_type, stream.counts.column_type)
     seen = types_of(subject.open(), stream.source)
     return with_columns(stream, labels, seen.user_type, seen.column_type)

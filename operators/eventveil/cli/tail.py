@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import click
 import numpy as np
 import orjson
-from confluent_kafka import KafkaException
 
 from eventveil.cli.loading import load_or_exit
-from eventveil.cli.words import fail, words_of
+from eventveil.cli.words import exit_on_error
 from eventveil.describe.drawn import how_drawn
 from eventveil.describe.guarantee import count as count_of
-from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import AnyStream, Topology
 from eventveil.read.following import followed
@@ -50,7 +48,7 @@ def tail(
     """
     loaded = load_or_exit(topology)
     printed = 0
-    try:
+    with exit_on_error("tail"), suppress(KeyboardInterrupt):
         streams = loaded.all_streams if stream is None else (_chosen(loaded, stream),)
         with closing(released(loaded, streams, last)) as found:
             for one in found:
@@ -64,10 +62,6 @@ def tail(
                 printed += 1
                 if printed == count:
                     return
-    except KeyboardInterrupt:
-        return
-    except (EventveilError, KafkaException) as error:
-        fail("tail", words_of(error))
 
 
 def _chosen(topology: Topology, name: str) -> AnyStream:

@@ -8,15 +8,13 @@ from collections.abc import Sequence
 
 import click
 
-from eventveil.cli.loading import EXIT_FAILED, EXIT_INVALID
+from eventveil.cli.loading import EXIT_FAILED, EXIT_INVALID, EXIT_USAGE
 from eventveil.cli.words import fail
 from eventveil.testing.document import TestsInvalid, load_tests
 from eventveil.testing.junit import junit
 from eventveil.testing.model import TestFile
 from eventveil.testing.running import NoTests, Result, find, run
 from eventveil.topology.problems import TopologyInvalid
-
-EXIT_USAGE = 2
 
 
 @click.command()
