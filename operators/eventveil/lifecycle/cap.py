@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from operator import attrgetter
 
 from eventveil.audit.history import History
 from eventveil.describe.guarantee import duration_words, number
@@ -94,20 +95,18 @@ def _across(cost: Cost, stream: Stream, history: History, span: int, since: int)
     pure = _widened([one for one in (*met, now) if one.delta is None])
     normal = _widened([one for one in (*met, now) if one.delta is not None])
     dearest = [
-        max((_cost(stream, one, span) for one in part), key=_epsilon_of) for part in (pure, normal) if part
+        max((_cost(stream, one, span) for one in part), key=attrgetter("epsilon"))
+        for part in (pure, normal)
+        if part
     ]
     if len(dearest) == 1:
-        yield max(cost, *dearest, key=_epsilon_of)
+        yield max(cost, *dearest, key=attrgetter("epsilon"))
         return
     window, epsilon = (min(one.window for one in (*met, now)), max(one.epsilon for one in (*met, now)))
     windows, delta = periods(cost.level, cost.timestamps, window), normal[0].delta or Fraction(0)
     yield replace(cost, windows=windows, epsilon=windows * epsilon, normal=None, delta=delta)
     if epsilon < _WELL_ABOVE * delta:
         yield dearest[1]
-
-
-def _epsilon_of(cost: Cost) -> Fraction:
-    return cost.epsilon
 
 
 def _check(total: PopulationCost, earlier: PopulationCost, again: str | None) -> None:
@@ -149,7 +148,7 @@ def _earlier(stream: Stream, history: History, span: int, since: int, *, ends: b
             )
             for part in map(_widened, kinds):
                 if part:
-                    dearest = max((_cost(stream, one, span) for one in part), key=lambda cost: cost.epsilon)
+                    dearest = max((_cost(stream, one, span) for one in part), key=attrgetter("epsilon"))
                     yield replace(dearest, stream=f"{stream.name}, generation {generation}")
 
 
