@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import click
 
@@ -17,6 +18,7 @@ from eventveil.kinds.registry import kind_of, merged_streams, plan_readings, pla
 from eventveil.lifecycle.apply import (
     MigrationStep,
     StreamMigrator,
+    check_stopped,
     count_pending,
     pan_private_manifest,
     read_histories,
@@ -88,7 +90,7 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
     )
     _check_budget(topology, [step for step in plan.all_steps if step is not None])
     if apply:
-        _make_room(plan)
+        _make_room(topology, plan)
     moved = {name for stage in plan.stages for name in _move(topology, stage, apply=apply, lost=lost)}
     for migrator, merged, step in zip(plan.migrators, merged_streams(topology), plan.steps, strict=True):
         if merged.name in moved:
@@ -123,11 +125,12 @@ def _check_budget(topology: Topology, steps: Sequence[MigrationStep]) -> None:
         check_cap(topology, histories, min(begins))
 
 
-def _make_room(plan: _Plan) -> None:
+def _make_room(topology: Topology, plan: _Plan) -> None:
     """Give the state of every source partition its place, before anything is written there."""
-    for layout, migrator in plan.crowded:
-        migrator.check_stopped()
-        for name, partition in layout.arrange(migrator.check_stopped):
+    check = partial(check_stopped, topology, plan.cluster)
+    for layout in plan.crowded:
+        check()
+        for name, partition in layout.arrange(check):
             click.echo(f"the state of {name}, partition {partition}, was moved to make room")
 
 
@@ -177,6 +180,7 @@ class _Stage:
 class _Plan:
     """What one look has found is to be done, by stream, and what does it."""
 
+    cluster: Cluster
     layouts: list[Layout | None]
     migrators: list[StreamMigrator]
     steps: list[MigrationStep | None]
@@ -189,21 +193,19 @@ class _Plan:
         return [*self.steps, *(step for stage in self.stages for step in stage.steps)]
 
     @property
-    def crowded(self) -> list[tuple[Layout, StreamMigrator | StageMigrator | ValuesMigrator]]:
-        """The changelogs in which state has to move, or that lack partitions, and the migrators for it.
+    def crowded(self) -> list[Layout]:
+        """The changelogs in which state has to move, or that lack partitions.
 
         Where counts are kept, only for streams that continue; of value streams, also for one that is still to
         begin.
         """
         counted, rekeyed, values = self.layouts
-        wanted: list[
-            tuple[Layout | None, bool, Sequence[StreamMigrator | StageMigrator | ValuesMigrator]]
-        ] = [
-            (counted, any(self.steps), self.migrators),
-            (rekeyed, any(stage.steps for stage in self.stages), [one.migrator for one in self.stages]),
-            (values, self.lacks_room, [one.migrator for one in self.values]),
-        ]
-        return [(layout, migrators[0]) for layout, due, migrators in wanted if layout is not None and due]
+        wanted = (
+            (counted, any(self.steps)),
+            (rekeyed, any(stage.steps for stage in self.stages)),
+            (values, self.lacks_room),
+        )
+        return [layout for layout, due in wanted if layout is not None and due]
 
     @property
     def lacks_room(self) -> bool:
@@ -225,7 +227,7 @@ def _plan(topology: Topology, lost: bool, since: int | None) -> _Plan:
     steps = [one.migrate(apply=False, lost=lost, since=since) for one in migrators]
     stages = [] if rekeyed is None else list(_stages(topology, cluster, migrators, rekeyed, lost))
     of_values = [] if values is None else list(_values(topology, cluster, values, lost))
-    return _Plan([counted, rekeyed, values], migrators, steps, stages, of_values)
+    return _Plan(cluster, [counted, rekeyed, values], migrators, steps, stages, of_values)
 
 
 def _values(topology: Topology, cluster: Cluster, layout: Layout, lost: bool) -> Iterator[_ValuesPlan]:

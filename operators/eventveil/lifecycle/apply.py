@@ -159,7 +159,7 @@ class StreamMigrator:
         taken over that write together with this one, and gets what this one does: a place that is fenced
         twice would shut out the first of them.
         """
-        self.check_stopped()
+        check_stopped(self._topology, self._cluster)
         taken = {} if taken is None else taken
         for place in self._places():
             beside = [self._ledger, *self._sink.places, self._partials] if place == self._budget else []
@@ -188,7 +188,7 @@ class StreamMigrator:
         if apply:
             self.take_over()
         checkpoint, target = self._checked() if apply else looked(self._read)
-        differences = checkpoint.differences_to(target)
+        differences = checkpoint.differences(target)
         inputs = relocate(self._plan.stream, checkpoint, self._inputs(checkpoint, lost=lost), since)
         if not differences and inputs is None:
             return None
@@ -228,7 +228,7 @@ class StreamMigrator:
             what = f"{', '.join(moved.differences)} changed"
             raise StateRefused(f"stream {checkpoint.stream}", what, "Migrate first")
         start = checkpoint.manifest.first if start is None else start
-        differences = checkpoint.differences(target.fields, target.budget_fields)
+        differences = checkpoint.differences(target)
         check_reset(checkpoint, differences, start)
         self._check_sink_unused()
         events = first_events(self._cluster, self._plan, self._source, start, now, later="timestamp")
@@ -249,7 +249,7 @@ class StreamMigrator:
         be applied it needs ``take_over``.
         """
         checkpoint, target = self._checked() if apply else looked(self._read)
-        differences = {**checkpoint.differences_to(target), **rerouting.differences}
+        differences = {**checkpoint.differences(target), **rerouting.differences}
         if rerouting.gone is not None:
             next_ = min(state.next for _, state in checkpoint.counting.values())
             first, last = lost_span(self._plan.stream.timeline, next_, rerouting.gone)
@@ -416,10 +416,6 @@ class StreamMigrator:
         owner = writer_of(self._topology, *place)
         return FencedTable(self._topology.kafka, owner, *place, self._fault)
 
-    def check_stopped(self) -> None:
-        """See ``check_stopped``."""
-        check_stopped(self._topology, self._cluster)
-
     def _check_sink_unused(self) -> None:
         for place in self._sink.places:
             least = least_end(self._floors, place)
@@ -436,7 +432,7 @@ class StreamMigrator:
     def write(self, records: Sequence[Outgoing]) -> None:
         """Write all records in one transaction of the budget's writer, unless a worker is running."""
         # Once more: a worker that joined meanwhile may have read the state that is about to be replaced.
-        self.check_stopped()
+        check_stopped(self._topology, self._cluster)
         self._writers[self._budget].transact("change", records)
 
 

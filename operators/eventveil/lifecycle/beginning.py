@@ -89,14 +89,7 @@ class MissingManifest:
                     cluster=self._cluster_id,
                     ledger_id=self._ledger_id,
                 )
-                records.append(
-                    (
-                        record,
-                        Outgoing(
-                            place.topic, record.encode(), ManifestRecord.key(plan.name), place.partition
-                        ),
-                    )
-                )
+                records.append((record, record.at(place)))
         return records
 
     def _check_not_grown(self, place: str, known: ManifestRecord, name: str) -> None:
@@ -146,12 +139,7 @@ class MissingManifest:
             record = ManifestRecord(
                 plan.name, instance, fields, source.name, source.id, one, 1, resume, ledger, *cluster_id
             )
-            records.append(
-                (
-                    record,
-                    Outgoing(place.topic, record.encode(), ManifestRecord.key(plan.name), place.partition),
-                )
-            )
+            records.append((record, record.at(place)))
         return records
 
     def _unread(self, place: TopicPartition, log: TopicPartition, topic_id: str) -> int:
@@ -206,7 +194,7 @@ class MissingManifest:
             record = ManifestRecord(
                 source.topic, instance, fields, raw, topic.id, one, 1, resume, 0, *cluster_id
             )
-            records.append(Outgoing(place.topic, record.encode(), key, place.partition))
+            records.append(record.at(place))
         return records
 
     def _check_unfilled(self, topic: str, plans: Collection[StreamPlan]) -> None:

@@ -164,13 +164,9 @@ def name_cluster(
     for place in places:
         table = FencedTable(topology.kafka, writer_of(topology, *place), *place)
         found = check_cluster(table.take_over(), here, str(place))
-        named = [one.replace(cluster=here, ledger_id=ledger) for one in found]
-        if named:
-            records = [
-                Outgoing(place.topic, one.encode(), ManifestRecord.key(one.stream), place.partition)
-                for one in named
-            ]
-            table.transact("name-cluster", records)
+        if found:
+            named = [one.replace(cluster=here, ledger_id=ledger).at(place) for one in found]
+            table.transact("name-cluster", named)
         table.dispose()
 
 

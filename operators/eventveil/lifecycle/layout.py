@@ -14,7 +14,7 @@ from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import read_table
 from eventveil.kinds.placement import counting_places, rekeying_places, value_places, writer_of
-from eventveil.lifecycle.manifest import ManifestRecord
+from eventveil.lifecycle.manifest import all_in
 from eventveil.model.errors import Unsettled, doubt, missing
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Topology
@@ -56,7 +56,8 @@ class Layout:
         topics = cluster.topics({*sources, self._changelog})
         if absent := {*sources, self._changelog} - topics.keys():
             raise missing(min(absent))
-        self._sizes = sizes = {name: topics[name].partitions for name in sources}
+        #: The number of partitions of each source.
+        self.sizes = sizes = {name: topics[name].partitions for name in sources}
         #: Topic and partition of what is counted in each place.
         self._wanted = {
             place: (name, number)
@@ -64,8 +65,11 @@ class Layout:
             for place, number in places(topology, name, sizes).items()
         }
         self._size = topics[self._changelog].partitions
-        found = {place: self._holds(place) for place in self._existing} if len(sizes) > 1 else {}
-        self._found = {place: source for place, source in found.items() if source is not None}
+        #: The same of what each place holds now.
+        self._found: dict[TopicPartition, TopicPartition] = {}
+        for place in topics[self._changelog].places if len(sizes) > 1 else ():
+            if (source := _source_of(read_table(topology.kafka, *place), place)) is not None:
+                self._found[place] = source
         for place, counted in self._found.items():
             if counted.topic not in sources:
                 raise doubt(
@@ -75,21 +79,9 @@ class Layout:
                 )
 
     @property
-    def sizes(self) -> Mapping[str, int]:
-        """The number of partitions of each source."""
-        return self._sizes
-
-    @property
     def is_due(self) -> bool:
         """Whether state has to move, or the changelog to grow."""
         return bool(self._moves) or self._size < len(self._wanted)
-
-    @property
-    def _existing(self) -> list[TopicPartition]:
-        return [TopicPartition(self._changelog, number) for number in range(self._size)]
-
-    def _holds(self, place: TopicPartition) -> TopicPartition | None:
-        return _source_of(read_table(self._topology.kafka, *place), place)
 
     @property
     def _moves(self) -> dict[TopicPartition, TopicPartition]:
@@ -149,13 +141,9 @@ def relocated(
 
     Of a place that nothing comes to everything is deleted.
     """
-    deleted = [
-        Outgoing(place.topic, None, key, place.partition)
-        for place in sorted(moves)
-        for key in sorted(tables[place])
-    ]
+    deleted = [place.record(key, None) for place in sorted(moves) for key in sorted(tables[place])]
     moved = [
-        Outgoing(target[0], value, key, target[1])
+        target.record(key, value)
         for place, target in sorted(moves.items())
         for key, value in sorted(tables[place].items())
     ]
@@ -163,9 +151,4 @@ def relocated(
 
 
 def _source_of(table: Table, place: TopicPartition) -> TopicPartition | None:
-    for key in table:
-        if key.startswith(ManifestRecord.key("")):
-            name = key.removeprefix(ManifestRecord.key("")).decode()
-            manifest = ManifestRecord.find(table, name, str(place))
-            return TopicPartition(manifest.topic, manifest.partition)
-    return None
+    return next((TopicPartition(one.topic, one.partition) for one in all_in(table, str(place))), None)

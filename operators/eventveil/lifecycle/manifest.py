@@ -15,6 +15,7 @@ from eventveil.counting.counter import CounterState
 from eventveil.model.durable import Durable, Natural, Positive, unreadable
 from eventveil.model.errors import StateRefused, doubt
 from eventveil.model.partitioners import Growth, are_ordered
+from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Timeline
 from eventveil.tasks.release import ReleaseState
 from eventveil.tasks.repartition import RekeyerState
@@ -58,6 +59,10 @@ class ManifestRecord(Durable, frozen=True):
     def key(stream: str) -> bytes:
         """The key of the genesis record; no stream name holds a slash."""
         return b"genesis/" + stream.encode()
+
+    def at(self, place: TopicPartition) -> Outgoing:
+        """What writes it to a changelog partition."""
+        return place.record(self.key(self.stream), self.encode())
 
     @classmethod
     def find(cls, table: Mapping[bytes, bytes], stream: str, place: str) -> ManifestRecord:

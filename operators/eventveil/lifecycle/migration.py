@@ -143,22 +143,15 @@ class Checkpoint:
             "and try again",
         )
 
-    def differences_to(self, target: MigrationTarget) -> dict[str, Difference]:
-        """``differences`` to the life that follows."""
-        return self.differences(target.fields, target.budget_fields)
-
-    def differences(
-        self, fields: Mapping[str, Any], budget_fields: Mapping[str, Any]
-    ) -> dict[str, Difference]:
+    def differences(self, target: MigrationTarget) -> dict[str, Difference]:
         """Which fields of the topology are not those that the state was made for.
 
-        ``fields`` are those of the genesis of a counting place, ``budget_fields`` those of the budget's.
         Raises StateRefused if the places do not agree, for then they are not of one life.
         """
-        old = self.manifest.fields
+        old, budget_fields = self.manifest.fields, target.budget_fields
         for place, (manifest, _) in self.counting.items():
             checkpoint = (manifest.instance, manifest.first) == (self.manifest.instance, self.manifest.first)
-            names = {*manifest.fields, *fields}
+            names = {*manifest.fields, *target.fields}
             if not checkpoint or any(manifest.fields.get(name) != old.get(name) for name in names):
                 raise StateRefused(
                     str(place),
@@ -285,8 +278,9 @@ def check_reset(checkpoint: Checkpoint, differences: Mapping[str, Difference], s
 
 @dataclass(frozen=True, slots=True)
 class MigrationTarget:
-    """What a stream is migrated to: ``fields`` and ``budget_fields`` as in ``Checkpoint.differences``.
+    """What a stream is migrated to.
 
+    ``fields`` are those of the genesis of a counting place, ``budget_fields`` those of the budget's.
     ``ledger`` is the stream's partition of the ledger, ``sink`` the topic of its releases. ``partials_end``
     is the end of its partition of partial counts: what lies before it is of the old life. ``cluster`` and
     ``ledger_id`` are those of ``ManifestRecord``, for records that do not have them.
@@ -321,10 +315,11 @@ def migration(
     StateRefused if something was counted and not released, or if ledger and state contradict each other.
     """
     state = checkpoint.state
-    if not _change(checkpoint, target, "migration", state.next).restarts:
-        return _sink_migration(checkpoint, target)
-    checkpoint.check_between_timestamps()
     change, snapshot = _change(checkpoint, target, "migration", state.next), None
+    if not change.restarts:
+        # Only the sink is another one; with a sink that is gone no worker could bring a timestamp to its end.
+        return goes_on(replace(checkpoint, counting={}), target, change_of(checkpoint, target))
+    checkpoint.check_between_timestamps()
     if state.mechanism is not None:
         if (history.first, history.next) != (state.first, state.next):
             raise StateRefused(
@@ -348,9 +343,9 @@ def migration(
         *_ledger_records(checkpoint, target, change),
         *_released(checkpoint, target),
         *_manifest_records(checkpoint, target, checkpoint.manifest.first, {}),
-        _record(checkpoint.place, checkpoint.stream.encode(), successor.encode()),
+        checkpoint.place.record(checkpoint.stream.encode(), successor.encode()),
         *(
-            _record(place, checkpoint.stream.encode(), counter.replace(instance=target.instance).encode())
+            place.record(checkpoint.stream.encode(), counter.replace(instance=target.instance).encode())
             for place, (_, counter) in checkpoint.counting.items()
         ),
     ]
@@ -359,11 +354,6 @@ def migration(
 def counts_alike(fields: Iterable[str]) -> bool:
     """Whether events are counted as before where these fields have changed: nothing but terms and topics."""
     return all(name.startswith(("mechanism.", *SAME_INSTANCE)) for name in fields)
-
-
-def _sink_migration(checkpoint: Checkpoint, target: MigrationTarget) -> list[Outgoing]:
-    """Only the sink is another one; with a sink that is gone no worker could bring a timestamp to its end."""
-    return goes_on(replace(checkpoint, counting={}), target, change_of(checkpoint, target))
 
 
 def change_of(
@@ -384,16 +374,13 @@ def goes_on(checkpoint: Checkpoint, target: MigrationTarget, change: Change) -> 
     return [
         *_ledger_records(checkpoint, target, change),
         *_released(checkpoint, target),
+        *(one.at(place) for place, (one, _) in checkpoint.counting.items()),
         *(
-            _record(place, ManifestRecord.key(checkpoint.stream), one.encode())
-            for place, (one, _) in checkpoint.counting.items()
-        ),
-        *(
-            _record(place, checkpoint.stream.encode(), one.encode())
+            place.record(checkpoint.stream.encode(), one.encode())
             for place, (_, one) in checkpoint.counting.items()
         ),
-        _record(checkpoint.place, ManifestRecord.key(checkpoint.stream), manifest.encode()),
-        _record(checkpoint.place, checkpoint.stream.encode(), checkpoint.state.settled.encode()),
+        manifest.at(checkpoint.place),
+        checkpoint.place.record(checkpoint.stream.encode(), checkpoint.state.settled.encode()),
     ]
 
 
@@ -415,7 +402,7 @@ def reset(
         *_ledger_records(checkpoint, target, _change(checkpoint, target, "reset", first)),
         *_manifest_records(checkpoint, target, first, resume),
         *(
-            _record(place, checkpoint.stream.encode(), None)
+            place.record(checkpoint.stream.encode(), None)
             for place in (*checkpoint.counting, checkpoint.place)
         ),
     ]
@@ -426,7 +413,7 @@ def _change(checkpoint: Checkpoint, target: MigrationTarget, kind: Kind, start: 
         stream=checkpoint.stream,
         kind=kind,
         start=start,
-        fields=checkpoint.differences(target.fields, target.budget_fields),
+        fields=checkpoint.differences(target),
         before=checkpoint.terms,
         after=target.terms,
         instance=target.instance,
@@ -436,7 +423,7 @@ def _change(checkpoint: Checkpoint, target: MigrationTarget, kind: Kind, start: 
 
 def _ledger_records(checkpoint: Checkpoint, target: MigrationTarget, change: Change) -> list[Outgoing]:
     values = [*checkpoint.pending_entries, change.encode()]
-    return [_record(target.ledger, checkpoint.stream.encode(), value) for value in values]
+    return [target.ledger.record(checkpoint.stream.encode(), value) for value in values]
 
 
 def _manifest_records(
@@ -457,10 +444,4 @@ def _manifest_records(
         first=first,
         resume=target.partials_end,
     )
-    return [
-        _record(place, ManifestRecord.key(checkpoint.stream), one.encode()) for place, one in manifest.items()
-    ]
-
-
-def _record(place: TopicPartition, key: bytes, value: bytes | None) -> Outgoing:
-    return Outgoing(place.topic, value, key, place.partition)
+    return [one.at(place) for place, one in manifest.items()]

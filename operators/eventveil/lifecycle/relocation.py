@@ -115,7 +115,7 @@ class Relocation:
             manifest=checkpoint.manifest.replace(topic_id=self.partials_id),
             state=state,
         )
-        change = change_of(checkpoint, target, {**checkpoint.differences_to(target), **self.differences})
+        change = change_of(checkpoint, target, {**checkpoint.differences(target), **self.differences})
         return goes_on(moved, target, change)
 
 

@@ -79,10 +79,6 @@ class StageMigrator:
             self._migrators[0].write([*changes, *self._records(rerouting)])
         return [step for step, _ in found]
 
-    def check_stopped(self) -> None:
-        """See ``StreamMigrator.check_stopped``."""
-        self._migrators[0].check_stopped()
-
     def _places(self) -> Mapping[TopicPartition, int]:
         sizes = {name: self._topics[name].partitions for name in self._topology.rekeyed}
         return rekeying_places(self._topology, self._raw.name, sizes)
@@ -155,9 +151,8 @@ class StageMigrator:
     def _records(self, rerouting: Rerouting) -> list[Outgoing]:
         """Genesis and state of every partition of events."""
         records = []
-        for (topic, partition), number in self._places().items():
+        for place, number in self._places().items():
             manifest, state = rerouting.stage[number]
-            key = ManifestRecord.key(manifest.stream)
-            records.append(Outgoing(topic, manifest.encode(), key, partition))
-            records.append(Outgoing(topic, state.encode(), manifest.stream.encode(), partition))
+            records.append(manifest.at(place))
+            records.append(place.record(manifest.stream.encode(), state.encode()))
         return records

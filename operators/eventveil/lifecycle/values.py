@@ -90,22 +90,18 @@ class ValuesMigrator:
             plans = [plan for plan in self._plans if plan.name in moved]
             for plan in plans:
                 self._cluster.grow(plan.stream.sink, self._source.partitions)
-            self.check_stopped()
+            check_stopped(self._topology, self._cluster)
             writers[0].transact(
                 "change", [one for plan in plans for one in self._records(plan, known[plan.name], begins)]
             )
         return steps
-
-    def check_stopped(self) -> None:
-        """See ``check_stopped``."""
-        check_stopped(self._topology, self._cluster)
 
     def _places(self) -> Mapping[TopicPartition, int]:
         return value_places(self._topology, self._source.name, self._layout.sizes)
 
     def _take_over(self) -> list[FencedTable]:
         """Fence the writers of all places, and read what there is now."""
-        self.check_stopped()
+        check_stopped(self._topology, self._cluster)
         writers = []
         for place in self._places():
             owner = writer_of(self._topology, *place)
@@ -171,13 +167,13 @@ class ValuesMigrator:
             begin, key = begins[source.places[number]], ManifestRecord.key(plan.name)
             if number >= len(known):
                 added = first.replace(fields=fields, partition=number, resume=begin)
-                yield Outgoing(place.topic, added.encode(), key, place.partition)
+                yield place.record(key, added.encode())
                 continue
             manifest, state = known[number]
-            yield Outgoing(place.topic, manifest.replace(fields=fields).encode(), key, place.partition)
+            yield place.record(key, manifest.replace(fields=fields).encode())
             if state.resume < begin:
                 later = state.replace(resume=begin)
-                yield Outgoing(place.topic, later.encode(), plan.name.encode(), place.partition)
+                yield place.record(plan.name.encode(), later.encode())
 
 
 def _check_whole(steps: Collection[Moved]) -> None:

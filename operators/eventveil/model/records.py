@@ -43,6 +43,10 @@ class TopicPartition(NamedTuple):
         """A record of it in words."""
         return f"{self}, offset {offset}"
 
+    def record(self, key: bytes | None, value: bytes | None) -> Outgoing:
+        """A record to be written to it."""
+        return Outgoing(self.topic, value, key, self.partition)
+
 
 class Origin(NamedTuple):
     """Where a re-keyed record comes from. Origins of one user's events are in the order in which they count.

@@ -175,7 +175,7 @@ def test_with_boundaries_rules_that_they_rest_on_cannot_change(field: str) -> No
     life.release(1)
     life.settings |= after
     with pytest.raises(StateRefused, match=f"{field}.* which cannot be migrated"):
-        check_sound(life.checkpoint, life.checkpoint.differences_to(life.target()))
+        check_sound(life.checkpoint, life.checkpoint.differences(life.target()))
 
 
 def test_with_boundaries_that_do_not_reach_back_no_rule_changes() -> None:

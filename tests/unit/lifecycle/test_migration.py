@@ -277,11 +277,11 @@ def test_what_was_decided_and_not_published_goes_out_with_the_change_and_is_paid
 def test_a_stream_goes_on_in_another_format_in_a_new_sink_and_in_no_other(form: str) -> None:
     life, other = Lifetime(**terms()), Lifetime(**terms(), sink_format=form)
     life.release(3)
-    differences = life.checkpoint.differences_to(other.target())
+    differences = life.checkpoint.differences(other.target())
     with pytest.raises(StateRefused, match=r"sink.format was json and is .* readers of .* expect one format"):
         check_sound(life.checkpoint, differences)
     other.sink_id = "another"
-    differences = life.checkpoint.differences_to(other.target())
+    differences = life.checkpoint.differences(other.target())
     check_sound(life.checkpoint, differences)
     life.release(1, publish=False)
     with pytest.raises(StateRefused, match="1 releases are decided as json and not published yet"):
@@ -395,7 +395,7 @@ def test_changelogs_of_different_lives_are_refused() -> None:
     del life.tables[BUDGET, 0][b"visits"]
     target = life.target()
     with pytest.raises(StateRefused, match="is not that of app-ledger-changelog"):
-        life.checkpoint.differences(target.fields, target.budget_fields)
+        life.checkpoint.differences(target)
 
 
 @pytest.mark.parametrize(
