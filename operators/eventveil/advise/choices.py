@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from eventveil.advise.generating import HOUR
-from eventveil.mechanisms.registry import KINDS
+from eventveil.mechanisms.registry import KINDS, options_of
 from eventveil.model.topology import Adjacency, MechanismSettings, Option
 from eventveil.topology.document import Scalar
-from eventveil.topology.options import LONGEST_WINDOW, option_of, options_of
+from eventveil.topology.options import LONGEST_WINDOW, option_of
 from eventveil.topology.periods import DAY, derived
 from eventveil.topology.problems import START
 

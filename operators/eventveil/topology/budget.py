@@ -11,12 +11,13 @@ from fractions import Fraction
 
 from eventveil.describe import guarantee, sums
 from eventveil.mechanisms import registry
+from eventveil.mechanisms.registry import options_of
 from eventveil.model.spelling import suggestion
 from eventveil.privacy.gaussian import LARGEST_DELTA, LEAST_DELTA
 from eventveil.topology.build import all_streams_of, local_streams_of, parts_of, value_streams_of
 from eventveil.topology.document import shorten
 from eventveil.topology.fields import Section
-from eventveil.topology.options import covered, option_of, options_of
+from eventveil.topology.options import covered, option_of
 from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import duration_text
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from eventveil.describe.guarantee import number
 from eventveil.mechanisms.gaussian import OPTIONS as GAUSSIAN_OPTIONS
+from eventveil.mechanisms.registry import options_of
 from eventveil.model.fields import TIME, listed
 from eventveil.model.topology import (
     Budget,
@@ -35,7 +36,7 @@ from eventveil.topology.clients import clients_of
 from eventveil.topology.columns import ColumnNames
 from eventveil.topology.counts import repartitioned
 from eventveil.topology.fields import Default, Section
-from eventveil.topology.options import OPTIONS, TRUSTED, covered, option_of, options_of
+from eventveil.topology.options import OPTIONS, TRUSTED, covered, option_of
 from eventveil.topology.values import OPTIONS as VALUE_OPTIONS
 from eventveil.topology.values import options_of as value_options_of
 

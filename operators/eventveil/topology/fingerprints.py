@@ -7,11 +7,6 @@ out. Which settings are in it say their tables (``Field.kept``).
 
 from __future__ import annotations
 
-import hashlib
-from typing import Any
-
-import orjson
-
 from eventveil.mechanisms import registry
 from eventveil.model.topology import ReadingStream, Stream
 from eventveil.privacy.noise import SystemNoise
@@ -21,11 +16,6 @@ from eventveil.topology.values import SOURCE as VALUE_SOURCE
 from eventveil.values.kinds import build
 
 VERSION = 1
-
-
-def fingerprint(stream: Stream, partitions: int, partials: int) -> str:
-    """SHA-256, in hexadecimal, of the canonical JSON of ``fingerprint_fields``."""
-    return _sha256(fingerprint_fields(stream, partitions, partials))
 
 
 def fingerprint_fields(stream: Stream, partitions: int, partials: int) -> dict[str, str | int]:
@@ -69,8 +59,3 @@ def reading_fields(stream: ReadingStream, partitions: int) -> dict[str, str | in
         "values.step": str(stream.step),
         **{f"mechanism.{name}": value for name, value in sorted(settings.items())},
     }
-
-
-def _sha256(value: Any) -> str:
-    """Of the canonical JSON: sorted keys, no spaces, UTF-8."""
-    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from eventveil.describe.guarantee import number
 from eventveil.mechanisms import plugins, registry
+from eventveil.mechanisms.registry import options_of
 from eventveil.mechanisms.totals import Totals
 from eventveil.model.errors import PluginRefused
 from eventveil.privacy.gaussian import LARGEST_DELTA
@@ -19,7 +20,6 @@ from eventveil.topology.options import (
     OPTIONS,
     TRUSTED,
     extent_of,
-    options_of,
 )
 from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import (

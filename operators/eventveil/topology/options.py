@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from eventveil.mechanisms import registry
+from eventveil.mechanisms.registry import options_of
 from eventveil.model.topology import Level, Option
 from eventveil.privacy.gaussian import LEAST_DELTA
 from eventveil.topology.fields import Derive, One, Section
@@ -203,11 +204,6 @@ _PLUGIN_OPTION = MechanismOption(One(Plain()), "an option of a plug-in", derived
 def option_of(name: str) -> MechanismOption:
     """An option by its name; those that OPTIONS does not know belong to plug-ins."""
     return OPTIONS.get(name, _PLUGIN_OPTION)
-
-
-def options_of(kind: str) -> frozenset[str]:
-    """The options that a kind of mechanism takes."""
-    return registry.options_of(kind)
 
 
 def extent_of(kind: str) -> str | None:

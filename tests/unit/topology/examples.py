@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
-from eventveil.model.topology import Topology
+from eventveil.model.topology import Stream, Topology
 from eventveil.topology.document import Broken, Items, Node, Table, compose
+from eventveil.topology.fingerprints import fingerprint_fields
 from eventveil.topology.loading import load
 from eventveil.topology.problems import Problem, Problems, TopologyInvalid
 
@@ -126,3 +129,9 @@ def _data(node: Node) -> Any:
             return float(node.text.lower().replace(".inf", "inf").replace(".nan", "nan"))
         case "text":
             return node.text
+
+
+def fingerprint(stream: Stream, partitions: int, partials: int) -> str:
+    """SHA-256 of what the state records of a stream: sorted keys, no spaces, UTF-8."""
+    fields = fingerprint_fields(stream, partitions, partials)
+    return hashlib.sha256(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)).hexdigest()

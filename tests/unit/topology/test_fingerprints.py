@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from eventveil.topology.columns import columns_digest
-from eventveil.topology.fingerprints import fingerprint, fingerprint_fields
-from tests.unit.topology.examples import BASE, changed, load_text
+from eventveil.topology.fingerprints import fingerprint_fields
+from tests.unit.topology.examples import BASE, changed, fingerprint, load_text
 
 #: Of the stream of BASE.
 KNOWN = "3302061a70e37ee385eb8062b0502d3413e445ad056c6a405bfe67d02b8e7287"

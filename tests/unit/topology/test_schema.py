@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from eventveil.mechanisms.registry import options_of
 from eventveil.topology.fields import Named, RecordShape
-from eventveil.topology.options import OPTIONS, options_of
+from eventveil.topology.options import OPTIONS
 from eventveil.topology.problems import TopologyInvalid
 from eventveil.topology.schema import json_schema, json_schema_text
 from eventveil.topology.spec import layout

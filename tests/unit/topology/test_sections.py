@@ -17,12 +17,21 @@ from eventveil.topology import build, counts, spec
 from eventveil.topology.changes import REFUSED, SOUND
 from eventveil.topology.engine import ENGINE_SOURCE
 from eventveil.topology.fields import Field, Kept, One, RecordShape, Section
-from eventveil.topology.fingerprints import fingerprint, fingerprint_fields
+from eventveil.topology.fingerprints import fingerprint_fields
 from eventveil.topology.loading import load_with_defaults
 from eventveil.topology.options import OPTIONS
 from eventveil.topology.scalars import Whole
 from eventveil.topology.schema import json_schema
-from tests.unit.topology.examples import BASE, ROOT, as_data, changed, load_text, problems_of, two_streams
+from tests.unit.topology.examples import (
+    BASE,
+    ROOT,
+    as_data,
+    changed,
+    fingerprint,
+    load_text,
+    problems_of,
+    two_streams,
+)
 from tests.unit.topology.test_fingerprints import KNOWN
 from tests.unit.topology.test_local import TEXT as LOCAL
 
