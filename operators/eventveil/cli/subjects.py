@@ -15,10 +15,10 @@ from eventveil.advise.planning import with_columns
 from eventveil.advise.reading import find_columns, types_of
 from eventveil.advise.writing import TopologyPlan
 from eventveil.cli.loading import load_or_exit
+from eventveil.describe.guarantee import count
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.pointers import absent
 from eventveil.doctor.sample import SampledRecord
-from eventveil.doctor.wording import numbered
 from eventveil.kinds.registry import kind_of
 from eventveil.model.errors import EventveilError
 from eventveil.model.fields import listed
@@ -125,7 +125,7 @@ def check_fields(subject: AdviceSubject) -> None:
             similar = [f"{name} (in {number})" for name, number in one.similar]
             meant = f"; did you mean {' or '.join(similar)}?" if similar else "."
             raise EventveilError(
-                f"none of the first {numbered(one.readable, 'event')} has a {option} at {one.field}{meant}"
+                f"none of the first {count(one.readable, 'event')} has a {option} at {one.field}{meant}"
                 f" --{option} names the field"
             )
 

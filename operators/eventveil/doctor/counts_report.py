@@ -10,6 +10,7 @@ from typing import Any
 from eventveil.advise.writing import scalar
 from eventveil.counting.written import WORDS, Written, explained
 from eventveil.decoding.rules import Reason
+from eventveil.describe.guarantee import count
 from eventveil.doctor.diagnosis import CountsDiagnosis, is_absent, remedy_of
 from eventveil.doctor.filters import blocking
 from eventveil.doctor.judging import Example, Verdicts
@@ -17,7 +18,7 @@ from eventveil.doctor.keys import Keys
 from eventveil.doctor.pointers import event_ids
 from eventveil.doctor.proposal import UNWATCHED, doubtful_user
 from eventveil.doctor.stream_report import StreamReport
-from eventveil.doctor.wording import numbered, plain, printable, share, shown_value
+from eventveil.doctor.wording import plain, printable, share, shown_value
 from eventveil.model import fields
 from eventveil.model.topology import Stream
 
@@ -147,10 +148,6 @@ class CountsReport(StreamReport):
         return fields.KEY in self.seen.stream.source.looked_at
 
     @property
-    def _timed(self) -> Stream:
-        return self.seen.stream
-
-    @property
     def _more_records(self) -> str:
         """How to look at more, if there are more."""
         read, held = len(self.seen.sample.records), self.seen.sample.held
@@ -177,7 +174,7 @@ class CountsReport(StreamReport):
             yield f"  keys: no record has a {what} that can be read"
             return
         yield (
-            f"  keys: the {what} in {keys.equal} of {numbered(keys.readable, 'record')};"
+            f"  keys: the {what} in {keys.equal} of {count(keys.readable, 'record')};"
             f" written with {self._name(keys.keys)} ({_fits(keys.keys)})"
         )
         if keys.differing is not None:
@@ -236,14 +233,14 @@ class CountsReport(StreamReport):
             what, then = "so no event is left out by it here", ", unless it is rare"
         path = ("source", *(lists[:1] or ("filter", field)))
         like = f"; similar ones that are there: {', '.join(map(plain, similar))}" if similar else ""
-        none = f"{plain(field)} is in none of {numbered(len(self.seen.passing), 'record')}"
+        none = f"{plain(field)} is in none of {count(len(self.seen.passing), 'record')}"
         return f"  {self._place(*path)}: {plain('.'.join(path))}: {none}, {what}{like}. Correct it{then}"
 
     def _unlisted(self) -> Iterator[str]:
         if not (unlisted := self.seen.unlisted):
             return
         shown = ", ".join(f"{plain(one)} ({number})" for one, number in unlisted.most_common(_SHOWN))
-        yield f"  not listed: {numbered(len(unlisted), 'value')} of the column field ({_COLUMNS_ARE_PUBLIC})"
+        yield f"  not listed: {count(len(unlisted), 'value')} of the column field ({_COLUMNS_ARE_PUBLIC})"
         yield f"    {shown}"
         if maps := _suggested_maps(self.seen.stream, unlisted):
             yield f"    some are paths to listed columns; to count them there: source.maps: {maps}"
@@ -251,7 +248,7 @@ class CountsReport(StreamReport):
 
 def _fits(found: Written) -> str:
     told = ", ".join(f"{name} {fit}" for name, fit in found.fits.items())
-    return f"of {numbered(found.keys, 'key')} in {numbered(found.places, 'place')} it explains: {told}"
+    return f"of {count(found.keys, 'key')} in {count(found.places, 'place')} it explains: {told}"
 
 
 def _suggested_maps(stream: Stream, unlisted: Counter[str]) -> str:

@@ -15,12 +15,8 @@ class Edits:
     """Changes of a YAML text that is known to be a valid topology. Settings are given by their path."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
-
-    @property
-    def text(self) -> str:
-        """As it is now."""
-        return self._text
+        #: As it is now.
+        self.text = text
 
     def position(self, path: Sequence[str]) -> Position:
         """Where a setting stands; where it is left out, the innermost section around it that there is."""
@@ -52,7 +48,7 @@ class Edits:
             _, node = found
         assert found is not None, "a path has a name"
         key, value = found
-        lines = self._text[key.start_mark.index : value.end_mark.index].rstrip().split("\n")
+        lines = self.text[key.start_mark.index : value.end_mark.index].rstrip().split("\n")
         while lines[-1].lstrip().startswith("#") or not lines[-1].strip():
             lines.pop()
         return "\n".join(lines)
@@ -84,23 +80,23 @@ class Edits:
             start = section.value[at - 1][1].end_mark.index if last else key.start_mark.index
             end = value.end_mark.index if last else section.value[at + 1][0].start_mark.index
         else:
-            start = self._text.rfind("\n", 0, key.start_mark.index) + 1
-            end = self._text.find("\n", value.end_mark.index) + 1 or len(self._text)
+            start = self.text.rfind("\n", 0, key.start_mark.index) + 1
+            end = self.text.find("\n", value.end_mark.index) + 1 or len(self.text)
         self._replace(start, end, "")
 
     def comment(self, lines: Sequence[str]) -> None:
         """Put comments, of one line each, at the head; below the first of them if it is there already."""
         first, *others = (f"# {line}\n" for line in lines)
-        if not self._text.startswith(first):
+        if not self.text.startswith(first):
             self._replace(0, 0, first)
-        self._replace(len(first), len(first), "".join(one for one in others if one not in self._text))
+        self._replace(len(first), len(first), "".join(one for one in others if one not in self.text))
 
     def _replace(self, start: int, end: int, text: str) -> None:
-        self._text = self._text[:start] + text + self._text[end:]
+        self.text = self.text[:start] + text + self.text[end:]
 
     def _root(self) -> yaml.Node:
         # The Python parser: marks of libyaml count bytes.
-        root = yaml.compose(self._text, Loader=yaml.SafeLoader)
+        root = yaml.compose(self.text, Loader=yaml.SafeLoader)
         assert root is not None, "a valid topology is not empty"
         return root
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from eventveil.counting.written import Written, written
@@ -37,7 +37,7 @@ def keys_of(stream: Stream, sample: SourceSample) -> Keys | None:
     differing = next(((user, one.key) for one, user in found if one.key != user), None)
     return Keys(
         written(((user, one.partition) for one, user in found), sample.partitions),
-        written(_keyed(sample.records), sample.partitions),
+        written(((one.key, one.partition) for one in sample.records if one.key), sample.partitions),
         len(found),
         equal,
         differing,
@@ -48,7 +48,3 @@ def user_finder(stream: Stream, schemas: Schemas = NO_SCHEMAS) -> Callable[[Samp
     """The user of a record in canonical bytes; None if it has none that counts."""
     find = UserFinder(stream.source)
     return lambda record: find.read(record.value, record.around, schemas)
-
-
-def _keyed(records: Sequence[SampledRecord]) -> list[tuple[bytes, int]]:
-    return [(one.key, one.partition) for one in records if one.key]

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eventveil.describe.guarantee import count
 from eventveil.doctor.counts_report import CountsReport
 from eventveil.doctor.diagnosis import CountsDiagnosis, Diagnosis, ValuesDiagnosis
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.proposal import Proposal
 from eventveil.doctor.sample import SourceSample
 from eventveil.doctor.stream_report import StreamReport, not_counting
-from eventveil.doctor.wording import numbered, plain
+from eventveil.doctor.wording import plain
 from eventveil.model.topology import ReadingStream, Stream, Topology
 from eventveil.topology.changes import NEW_STREAM, REFUSED
 from eventveil.topology.scalars import duration_text
@@ -93,8 +94,8 @@ class DoctorReport:
 
 
 def _source_lines(sample: SourceSample) -> Iterator[str]:
-    places = "" if sample.is_file else f", {numbered(sample.partitions, 'partition')}"
-    held = numbered(sample.held, "record")
+    places = "" if sample.is_file else f", {count(sample.partitions, 'partition')}"
+    held = count(sample.held, "record")
     yield f"{sample.source}: read the newest {len(sample.records)} of {held}{places}"
     if not sample.is_file:
         yield f"  times: {times_of(sample)}; retention: {retention_of(sample)}"
@@ -107,7 +108,7 @@ def times_of(sample: SourceSample) -> str:
     """Whose times the records have."""
     appended = sum(one.appended for one in sample.records)
     stated = None if sample.settings is None else sample.settings.get("message.timestamp.type")
-    found = f"{appended} of {numbered(len(sample.records), 'record')} stamped by the broker"
+    found = f"{appended} of {count(len(sample.records), 'record')} stamped by the broker"
     return found if stated is None else f"{stated} ({found})"
 
 

@@ -9,9 +9,9 @@ from itertools import takewhile
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaException, Message
 
+from eventveil.describe.guarantee import count
 from eventveil.doctor.framing import framing_of
 from eventveil.doctor.sample import SampledRecord, SourceSample
-from eventveil.doctor.wording import numbered
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import committed_ends, headers_of, offset_of, read_partition
@@ -61,7 +61,7 @@ def _since_stamped(sample: SourceSample, notes: list[str]) -> list[SampledRecord
     if not (sample.stamps and stamped and earlier):
         return [*sample.records]
     notes.append(
-        f"{numbered(earlier, 'record')} of these are from before the topic had"
+        f"{count(earlier, 'record')} of these are from before the topic had"
         " message.timestamp.type=LogAppendTime, and are left out here"
     )
     return stamped

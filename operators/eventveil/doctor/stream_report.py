@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from eventveil.decoding.details import shown_detail
+from eventveil.describe.guarantee import count
 from eventveil.doctor.diagnosis import Diagnosis, is_absent, is_no_value, remedy_of, setting_of
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.framing import REASONS
 from eventveil.doctor.judging import Example, Verdicts
 from eventveil.doctor.pointers import FoundField
-from eventveil.doctor.wording import numbered, plain, share, shown_value
+from eventveil.doctor.wording import plain, share, shown_value
 from eventveil.kinds.registry import kind_of
 from eventveil.model import fields
 from eventveil.model.topology import Stream, Topology
@@ -43,7 +44,7 @@ class StreamReport:
     @property
     def _timed(self) -> Stream | None:
         """The stream, if it has a timeline."""
-        return None
+        return self.seen.stream if isinstance(self.seen.stream, Stream) else None
 
     def _reasons(self, reasons: Mapping[str, int], verdicts: Verdicts) -> Iterator[str]:
         for reason, number in reasons.items():
@@ -59,7 +60,7 @@ class StreamReport:
             shown = ", ".join(f"{plain(one.pointer)} ({one.kind})" for one in _shown_fields(seen.fields))
             yield f"    most records have: {shown}"
         for name, number, readable in self._meant(reason, detail):
-            there = f"{number} of {numbered(readable, 'record')} of the sample"
+            there = f"{number} of {count(readable, 'record')} of the sample"
             yield f"    Did you mean {plain(name)}? It is in {there}"
 
     def _meant(self, reason: str, detail: str) -> Iterator[tuple[str, int, int]]:

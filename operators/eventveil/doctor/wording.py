@@ -1,4 +1,4 @@
-"""Words of reports: numbers with their nouns, and what records hold as text that a terminal can show."""
+"""Words of reports: what records hold as text that a terminal can show, and shares."""
 
 from __future__ import annotations
 
@@ -25,11 +25,6 @@ def plain(text: str) -> str:
 def printable(text: str) -> str:
     """A text without characters that a terminal would obey."""
     return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in text)
-
-
-def numbered(number: int, noun: str) -> str:
-    """A number of things."""
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def share(part: int, whole: int) -> str:
