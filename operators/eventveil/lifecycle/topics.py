@@ -36,6 +36,14 @@ class Setting:
         return int(self.value) != _UNLIMITED and int(found) >= int(self.value)
 
 
+def _equal(name: str, value: str, reason: str) -> Setting:
+    return Setting(name, value, "equal", reason)
+
+
+def _at_least(name: str, value: int, reason: str) -> Setting:
+    return Setting(name, str(value), "at-least", reason)
+
+
 _GROWN = (
     "If a source was given partitions, stop the workers and run `eventveil migrate TOPOLOGY --apply`; if "
     "not, restore the sources of the file"
@@ -184,11 +192,8 @@ _COMPACTION = {
     "max.compaction.lag.ms": str(_HOUR),
 }
 _SINK = {"message.timestamp.type": "LogAppendTime", "unclean.leader.election.enable": "false"}
-_APPEND_TIME = Setting(
-    "message.timestamp.type",
-    "LogAppendTime",
-    "equal",
-    "whether an event is late is decided by the broker's time",
+_APPEND_TIME = _equal(
+    "message.timestamp.type", "LogAppendTime", "whether an event is late is decided by the broker's time"
 )
 
 
@@ -217,15 +222,15 @@ def _values(topology: Topology, source_partitions: Mapping[str, int]) -> Iterato
             "sink",
             sizes[stream.source.topic],
             True,
-            (Setting("cleanup.policy", "delete", "equal", "compaction would leave the last reading alone"),),
+            (_equal("cleanup.policy", "delete", "compaction would leave the last reading alone"),),
             _SINK | {"min.insync.replicas": str(topology.topics.min_insync)},
         )
 
 
 def _value_source(topology: Topology, source: str) -> TopicPlan:
     required = (
-        Setting("cleanup.policy", "delete", "equal", "compaction would remove values and move the others"),
-        Setting("retention.ms", str(_HOUR), "at-least", "values that were not read must survive a restart"),
+        _equal("cleanup.policy", "delete", "compaction would remove values and move the others"),
+        _at_least("retention.ms", _HOUR, "values that were not read must survive a restart"),
     )
     advised = {
         "retention.ms": str(7 * _DAY),
@@ -237,27 +242,21 @@ def _value_source(topology: Topology, source: str) -> TopicPlan:
 
 def _durable(topology: Topology) -> tuple[Setting, ...]:
     return (
-        Setting(
+        _at_least(
             "min.insync.replicas",
-            str(topology.topics.min_insync),
-            "at-least",
+            topology.topics.min_insync,
             "a spend that is on one broker only can be lost",
         ),
-        Setting(
-            "unclean.leader.election.enable", "false", "equal", "it may rewind the budget that has been spent"
-        ),
-        Setting(
-            "max.message.bytes",
-            str(topology.topics.message_bytes),
-            "at-least",
-            "the state of a wide stream has to fit",
+        _equal("unclean.leader.election.enable", "false", "it may rewind the budget that has been spent"),
+        _at_least(
+            "max.message.bytes", topology.topics.message_bytes, "the state of a wide stream has to fit"
         ),
     )
 
 
 def _compacted(topology: Topology) -> tuple[Setting, ...]:
     return (
-        Setting("cleanup.policy", "compact", "equal", "it holds the state; deletion would lose it"),
+        _equal("cleanup.policy", "compact", "it holds the state; deletion would lose it"),
         replace(_APPEND_TIME, reason="a worker compares its clock with the broker's before it closes"),
         *_durable(topology),
     )
@@ -269,24 +268,17 @@ def _kept_partials(topology: Topology) -> tuple[Setting, ...]:
     searching = (one for one in topology.streams if one.counts.discover is not None)
     block = max((one.mechanism.window * one.timeline.interval for one in searching), default=0)
     return (
-        Setting(
-            "cleanup.policy", "delete", "equal", "compaction would merge the partials of different times"
-        ),
-        Setting(
-            "retention.ms",
-            str(max(7 * _DAY, 10 * longest) + block),
-            "at-least",
-            "partials must outlive an outage",
-        ),
+        _equal("cleanup.policy", "delete", "compaction would merge the partials of different times"),
+        _at_least("retention.ms", max(7 * _DAY, 10 * longest) + block, "partials must outlive an outage"),
         *_durable(topology),
     )
 
 
 def _never_removed(topology: Topology, why: str) -> tuple[Setting, ...]:
     return (
-        Setting("cleanup.policy", "delete", "equal", "compaction would remove what has to stay"),
-        Setting("retention.ms", "-1", "at-least", why),
-        Setting("retention.bytes", "-1", "at-least", why),
+        _equal("cleanup.policy", "delete", "compaction would remove what has to stay"),
+        _at_least("retention.ms", _UNLIMITED, why),
+        _at_least("retention.bytes", _UNLIMITED, why),
         *_durable(topology),
     )
 
@@ -317,11 +309,10 @@ def _source(topology: Topology, source: str, name: str) -> TopicPlan:
     required = (
         # The re-keyed topic is ours, and has append times in any case.
         *(() if by_boundary and name == streams[0].source.topic_of_events else (_APPEND_TIME,)),
-        Setting("cleanup.policy", "delete", "equal", "compaction would remove earlier events of a user"),
-        Setting(
+        _equal("cleanup.policy", "delete", "compaction would remove earlier events of a user"),
+        _at_least(
             "retention.ms",
-            str(max(_HOUR, longest + min(longest, _DAY))),
-            "at-least",
+            max(_HOUR, longest + min(longest, _DAY)),
             "events of a timestamp that is open must survive a restart (interval, lateness, max_ahead, and as"
             " long again for the restart, at most a day)",
         ),
@@ -361,10 +352,9 @@ def _announcements(topology: Topology) -> Iterator[TopicPlan]:
 
 def _sink(topology: Topology, stream: Stream) -> TopicPlan:
     required = (
-        Setting(
+        _at_least(
             "max.message.bytes",
-            str(largest_release(stream)),
-            "at-least",
+            largest_release(stream),
             "a release that is charged must fit, or the stream is stuck",
         ),
     )
@@ -380,10 +370,9 @@ def _sink(topology: Topology, stream: Stream) -> TopicPlan:
 
 def _dead_letter(topology: Topology, name: str) -> TopicPlan:
     required = (
-        Setting(
+        _at_least(
             "max.message.bytes",
-            str(topology.topics.message_bytes),
-            "at-least",
+            topology.topics.message_bytes,
             "a dead letter that does not fit blocks its partition",
         ),
     )
