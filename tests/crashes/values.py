@@ -12,7 +12,7 @@ from eventveil.kafka.barrier import is_nonce
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.privacy.noise import NoiseSource
 from eventveil.tasks.task import Task
-from eventveil.tasks.values import PartitionPerturber, PerturberState, StreamPerturber, ValueTopics
+from eventveil.tasks.values import PartitionPerturber, PerturberState, StreamPerturber
 from eventveil.values.kinds import build
 from tests.crashes.world import PARTITIONS, Slot, World
 from tests.unit.support import INSTANCE
@@ -45,8 +45,8 @@ class ValueWorld(World):
         if (value := states.get(name.encode())) is not None:
             state = PerturberState.decode(value, "the state changelog")
         perturber = StreamPerturber(one, build(one, self._noise), state, version=self.version)
-        topics = ValueTopics(LEDGER, {name: 0}, CHANGELOG, number)
-        return PartitionPerturber(topics, {name: perturber})
+        ledgers = {name: TopicPartition(LEDGER, 0)}
+        return PartitionPerturber(ledgers, TopicPartition(CHANGELOG, number), {name: perturber})
 
     def append(self, events: int) -> None:
         """Producers write values, some of which nobody can read."""

@@ -119,6 +119,11 @@ class SeededNoise(_ByteNoise):
         self._key = f"eventveil noise {seed}:".encode()
         self._requests = 0
 
+    @classmethod
+    def of(cls, words: str) -> SeededNoise:
+        """That of a seed of 256 bits, which is the SHA-256 digest of the words."""
+        return cls(int.from_bytes(hashlib.sha256(words.encode()).digest(), "big"))
+
     def _bytes(self, count: int) -> bytes:
         self._requests += 1
         return hashlib.shake_256(self._key + str(self._requests).encode()).digest(count)

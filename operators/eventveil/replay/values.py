@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from eventveil.model.records import Chunk
+from eventveil.model.records import Chunk, TopicPartition
 from eventveil.model.topology import ReadingStream, Topology
 from eventveil.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from eventveil.replay.inputs import Input
@@ -18,7 +17,6 @@ from eventveil.tasks.values import (
     PerturbedBatch,
     PerturberState,
     StreamPerturber,
-    ValueTopics,
 )
 from eventveil.values.kinds import build
 from eventveil.values.ledger import Charge
@@ -69,12 +67,7 @@ def replay_values(
 
 def seeded_noise(seed: int) -> Noise:
     """Reproducible noise of each partition of a stream: nothing else changes it."""
-
-    def make(stream: ReadingStream, partition: int) -> NoiseSource:
-        text = f"eventveil replay {seed}:{stream.name}:{partition}"
-        return SeededNoise(int.from_bytes(hashlib.sha256(text.encode()).digest(), "big"))
-
-    return make
+    return lambda stream, partition: SeededNoise.of(f"eventveil replay {seed}:{stream.name}:{partition}")
 
 
 class ValueReplay:
@@ -108,8 +101,8 @@ class ValueReplay:
             )
             for stream in self.streams
         }
-        ledger_partitions = dict.fromkeys(perturbers, 0)
-        return PartitionPerturber(ValueTopics(LEDGER, ledger_partitions, CHANGELOG, partition), perturbers)
+        ledgers = dict.fromkeys(perturbers, TopicPartition(LEDGER, 0))
+        return PartitionPerturber(ledgers, TopicPartition(CHANGELOG, partition), perturbers)
 
     def __iter__(self) -> Iterator[Replayed]:
         for chunk in self._source.chunks():

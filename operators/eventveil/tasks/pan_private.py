@@ -335,8 +335,7 @@ class PanPrivateStream(Task):
         return self._settling("judge", letters) if letters else None
 
     def _exposing(self, work: _Exposing) -> Transaction:
-        topic, partition = self._places.changelog
-        record = Outgoing(topic, work.exposure.encode(), Exposure.key(self.stream.name), partition)
+        record = self._places.changelog.record(Exposure.key(self.stream.name), work.exposure.encode())
         if work.letters is None:
             return Transaction("expose", [record], cause=work)
         return replace(self._settling("expose", work.letters, record), cause=work)
@@ -346,21 +345,14 @@ class PanPrivateStream(Task):
         return self._settling("decide", batch, self._release_state(self.sanitizer.state))
 
     def _settling(self, name: str, batch: Batch, *more: Outgoing) -> Transaction:
-        records, letters = Records([*self._judged(batch).parts, *more]), batch.dead_letters
+        # With dead letters goes that they need not be written again.
+        letters, changelog = batch.dead_letters, self._places.changelog
+        states = [changelog.record(name.encode(), one.encode()) for name, one in batch.states.items()]
+        records = Records([*letters.parts, *states, *more])
         return Transaction(name, records, outcomes=batch.outcomes, letters=letters, cause=batch)
 
-    def _judged(self, batch: Batch) -> Records:
-        """Dead letters, and that they need not be written again."""
-        topic, partition = self._places.changelog
-        states = [
-            Outgoing(topic, counted.encode(), name.encode(), partition)
-            for name, counted in batch.states.items()
-        ]
-        return Records([*batch.dead_letters.parts, *states])
-
     def _release_state(self, state: ReleaseState) -> Outgoing:
-        topic, partition = self._places.changelog
-        return Outgoing(topic, state.encode(), release_key(self.stream.name), partition)
+        return self._places.changelog.record(release_key(self.stream.name), state.encode())
 
     def committed(self, done: Transaction) -> None:
         """See ``Task.committed``."""

@@ -367,7 +367,7 @@ def publication(sanitizer: StreamSanitizer, ledger: TopicPartition) -> Iterator[
     key = sanitizer.stream.name.encode()
     for pending in sanitizer.state.pending:
         one = decided(pending)
-        yield Outgoing(ledger[0], sanitizer.state.entry(one), key, ledger[1])
+        yield ledger.record(key, sanitizer.state.entry(one))
         yield Outgoing(sanitizer.stream.sink.topic, one.published, key)
 
 

@@ -229,8 +229,7 @@ class Rekeyer(Task):
         captures = self._needed()
         skew = self._skew if captures else 0
         state = state.replace(position=self.position, passed=passed, captures=captures, skew=skew)
-        topic, partition = self._changelog
-        durable = Outgoing(topic, state.encode(), self._topic.encode(), partition)
+        durable = self._changelog.record(self._topic.encode(), state.encode())
         return Transaction(
             "pass-on", Records([*self._waiting, *marks, durable]), by_clock=True, concludes=True, cause=state
         )

@@ -19,7 +19,7 @@ import numpy as np
 from eventveil.decoding.rules import Reason, ValueDecoder
 from eventveil.formats.reading import reading_record, span_entry
 from eventveil.model.durable import Durable, Natural, Program, unreadable, written
-from eventveil.model.records import NO_SCHEMAS, Chunk, Outgoing, Schemas
+from eventveil.model.records import NO_SCHEMAS, Chunk, Outgoing, Schemas, TopicPartition
 from eventveil.model.topology import ReadingStream
 from eventveil.tasks.task import Publisher, StreamView, Transaction
 from eventveil.values.ledger import Charge
@@ -191,23 +191,21 @@ class StreamPerturber:
         self.state = self.state.settled
 
 
-@dataclass(frozen=True, slots=True)
-class ValueTopics:
-    """Where records go: the ledger, with the partition of each stream, and one partition of the changelog."""
-
-    ledger: str
-    ledger_partitions: Mapping[str, int]
-    changelog: str
-    changelog_partition: int
-
-
 class PartitionPerturber(Publisher):
-    """The value streams of one source partition, from their durable states onwards."""
+    """The value streams of one source partition, from their durable states onwards.
+
+    ``ledgers`` is where each is charged, ``changelog`` where the states are kept.
+    """
 
     counts_to_decide = True
 
-    def __init__(self, topics: ValueTopics, streams: Mapping[str, StreamPerturber]) -> None:
-        self._topics, self.streams = topics, streams
+    def __init__(
+        self,
+        ledgers: Mapping[str, TopicPartition],
+        changelog: TopicPartition,
+        streams: Mapping[str, StreamPerturber],
+    ) -> None:
+        self._ledgers, self._changelog, self.streams = ledgers, changelog, streams
         self._resume = self.position = min(one.state.resume for one in streams.values())
         self._read = max(one.state.resume for one in streams.values())
         self._offsets: list[int] = []
@@ -265,11 +263,9 @@ class PartitionPerturber(Publisher):
         for name, one in self.streams.items():
             if one.state.pending == NOTHING_PENDING:
                 continue
-            key, partition = name.encode(), self._topics.ledger_partitions[name]
-            records += (Outgoing(self._topics.ledger, entry, key, partition) for entry in one.entries())
-            records += (
-                Outgoing(one.stream.sink, record, key, one.state.partition) for record in one.records()
-            )
+            key, sink = name.encode(), TopicPartition(one.stream.sink, one.state.partition)
+            records += (self._ledgers[name].record(key, entry) for entry in one.entries())
+            records += (sink.record(key, record) for record in one.records())
             records.append(self._state(name, one.state.settled))
         return records
 
@@ -289,6 +285,4 @@ class PartitionPerturber(Publisher):
         return {}
 
     def _state(self, name: str, state: PerturberState) -> Outgoing:
-        return Outgoing(
-            self._topics.changelog, state.encode(), name.encode(), self._topics.changelog_partition
-        )
+        return self._changelog.record(name.encode(), state.encode())

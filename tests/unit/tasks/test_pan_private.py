@@ -96,7 +96,7 @@ class World:
 
     def write_dead_letters(self) -> None:
         if batch := self.worker.aggregator.dead_letter_batch():
-            self.commit(self.worker._judged(batch))
+            self.commit(self.worker._settling("judge", batch).records)
             self.worker.aggregator.durable(batch)
             self.outcomes += batch.outcomes[NAME]
 

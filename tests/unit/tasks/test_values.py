@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from eventveil.model.errors import StateRefused
-from eventveil.model.records import Chunk
+from eventveil.model.records import Chunk, TopicPartition
 from eventveil.model.topology import ReadingStream
 from eventveil.privacy.noise import SeededNoise
 from eventveil.tasks.values import (
@@ -18,7 +18,6 @@ from eventveil.tasks.values import (
     PartitionPerturber,
     PerturberState,
     StreamPerturber,
-    ValueTopics,
 )
 from tests.unit.values.streams import INSTANCE, event, perturber, readings
 
@@ -34,8 +33,9 @@ def chunk(start: int, values: list[bytes | None], after: int | None = None) -> C
 
 
 def partition(*streams: StreamPerturber) -> PartitionPerturber:
-    topics = ValueTopics("ledger", {one.stream.name: 3 for one in streams}, "changelog", 7)
-    return PartitionPerturber(topics, {one.stream.name: one for one in streams})
+    ledgers = {one.stream.name: TopicPartition("ledger", 3) for one in streams}
+    changelog = TopicPartition("changelog", 7)
+    return PartitionPerturber(ledgers, changelog, {one.stream.name: one for one in streams})
 
 
 def released(one: StreamPerturber, batches: list[list[bytes]]) -> list[bytes]:

@@ -12,7 +12,7 @@ from eventveil.kinds.placement import ReadingPlan
 from eventveil.lifecycle.manifest import ManifestRecord, check_neighbours
 from eventveil.lifecycle.published import Public
 from eventveil.model.records import TopicPartition
-from eventveil.tasks.values import PartitionPerturber, StreamPerturber, ValueTopics
+from eventveil.tasks.values import PartitionPerturber, StreamPerturber
 from eventveil.topology.changes import MIGRATE_LOST_VALUES, lost, remedy_for_values
 from eventveil.values.kinds import build
 from eventveil.worker.offsets import check_resume
@@ -32,14 +32,13 @@ def restore_values(
     # Each partition is a stream of values by itself: others do not concern it.
     known = {name: one for name, one in live.items() if name not in names}
     guard = TopicGuard(context.inquiry, known, growing=[source.topic])
-    beside = {TopicPartition(ledger, plan.ledger_partition) for plan in plans}
-    beside |= {TopicPartition(name, source.partition) for name in names}
+    ledgers = {plan.name: TopicPartition(ledger, plan.ledger_partition) for plan in plans}
+    beside = {*ledgers.values(), *(TopicPartition(name, source.partition) for name in names)}
     states, place = table.take_over(sorted(beside)), str(table.place)
     check_cluster_id(cluster, states, place)
     check_neighbours(states, source.topic, source.partition, place)
     streams = {plan.name: _restore(plan, source, states, live, context, table) for plan in plans}
-    topics = ValueTopics(ledger, {plan.name: plan.ledger_partition for plan in plans}, *table.place)
-    task = PartitionPerturber(topics, streams)
+    task = PartitionPerturber(ledgers, table.place, streams)
 
     def check() -> None:
         check_resume(
