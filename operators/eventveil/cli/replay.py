@@ -162,7 +162,7 @@ def replay(
     for name, one in errors.items():
         for sentence in one.told():
             _note(f"raw data, not to be published: {name}: {sentence}")
-    if not all(running.last_counted[stream.name] for stream in running.streams):
+    if not all(one.last_counted for one in running.releasing.values()):
         sys.exit(EXIT_UNWELL)
 
 
@@ -363,7 +363,7 @@ def _tell_empty(running: Replay, stream: Stream) -> bool:
 
     Another partition may still have an earlier one.
     """
-    first = running.first_counted[stream.name]
+    first = running.releasing[stream.name].first_counted
     empty = first - running.span.first[stream.name]
     if empty >= _MANY_EMPTY:
         begins = format_rfc3339(start_of(stream.timeline, first))
@@ -384,7 +384,7 @@ def _conclude(
     running: Replay, given: Input, running_since: int, *, data_decided: bool, show_drops: bool
 ) -> None:
     for stream in running.streams:
-        last, outcomes = running.last_counted[stream.name], running.outcomes[stream.name]
+        last, outcomes = running.releasing[stream.name].last_counted, running.outcomes[stream.name]
         told = Counter({_words(outcome, given, stream): count for outcome, count in outcomes.items()})
         counts = ", ".join(f"{count} {outcome}" for outcome, count in _by_count(told)) or "no event"
         if last == 0:
@@ -411,20 +411,20 @@ def _conclude(
 
 def _searched(running: Replay, stream: Stream) -> Iterator[str]:
     """What became of the search for columns, where there is one."""
-    how, found, missed = stream.counts.discover, running.found, running.largest_missed
+    how, releasing = stream.counts.discover, running.releasing[stream.name]
     if how is None:
         return
-    window, names = stream.mechanism.window, found[stream.name]
+    window = stream.mechanism.window
     test = test_of(how.epsilon, how.delta, stream.sensitivity, window)
     enough = f"about {test.threshold:,} events in a block of {window} timestamps"
-    if names:
-        yield f"{stream.name}: columns found at the end: {len(names)}; a column needs {enough}"
+    if releasing.found:
+        yield f"{stream.name}: columns found at the end: {len(releasing.found)}; a column needs {enough}"
     else:
         yield (
             f"warning: {stream.name} has found no column, so all events are in {stream.counts.labels[0]}: a"
             f" column needs {enough}, {ceil(test.threshold / window):,} a timestamp"
         )
-    if largest := missed[stream.name]:
+    if largest := releasing.largest_missed:
         yield f"raw data, not to be published: the largest column that a block did not find had {largest:,}"
 
 

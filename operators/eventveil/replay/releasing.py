@@ -13,7 +13,7 @@ from eventveil.counting.counter import Partial
 from eventveil.formats.release import clipped
 from eventveil.mechanisms.base import Release
 from eventveil.mechanisms.registry import find, of_stream
-from eventveil.model.records import Outgoing, TopicPartition
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.privacy.noise import NoiseSource
 from eventveil.replay.log import MemoryLog
@@ -84,7 +84,7 @@ class Releasing:
             if unbounded
             else None
         )
-        #: The first and the last timestamp known to have counted an event.
+        #: The first and the last timestamp known to have counted an event, 0 if none has: raw data.
         self.first_counted = self.last_counted = 0
         self._sums = RunningSums(_summed(stream), columns)
 
@@ -130,10 +130,7 @@ class Releasing:
                 self.first_counted = min(self.first_counted or partial.timestamp, partial.timestamp)
                 self.last_counted = max(self.last_counted, partial.timestamp)
             if partial.stream == self.stream.name:
-                records += [
-                    Outgoing(_PARTIALS.topic, one.encode(), None, _PARTIALS.partition)
-                    for one in partial.pieces()
-                ]
+                records += [_PARTIALS.record(None, one.encode()) for one in partial.pieces()]
             elif self._events is not None:
                 for one in partial.pieces():
                     self._events.add(one, one.encode(), 0)

@@ -6,7 +6,6 @@ Releases come in the order of (timestamp, stream name), as soon as every partiti
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -93,12 +92,7 @@ def select_streams(topology: Topology, topic: str | None, only: Collection[str] 
 
 def seeded_noise(seed: int) -> Noise:
     """Reproducible noise that is a stream's own: other streams, and their order, do not change it."""
-
-    def make(stream: Stream) -> NoiseSource:
-        digest = hashlib.sha256(f"eventveil replay {seed}:{stream.name}".encode()).digest()
-        return SeededNoise(int.from_bytes(digest, "big"))
-
-    return make
+    return lambda stream: SeededNoise.of(f"eventveil replay {seed}:{stream.name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +141,10 @@ def _first(stream: Stream, start: int | None) -> int:
 
 
 class Replay:
-    """Iterate over it, once, to get every release. ``streams`` in the order of the topology."""
+    """Iterate over it, once, to get every release. ``streams`` in the order of the topology.
+
+    ``releasing``: how far each of them is, by name.
+    """
 
     def __init__(
         self,
@@ -179,14 +176,14 @@ class Replay:
             scope = _with_unbounded(scope)
         self._partitions = list(starts)
         self._counting = _counting(scope, source, processes)
-        self._streams = {
+        self.releasing = {
             stream.name: Releasing(
                 stream, len(starts), span.first[stream.name], last[stream.name], noise(stream),
                 seeded=seeded, unbounded=unbounded,
             )
             for stream in sorted(streams, key=lambda stream: stream.name)
         }  # fmt: skip
-        self._counted = {name: one for one in self._streams.values() for name in one.names}
+        self._counted = {name: one for one in self.releasing.values() for name in one.names}
 
     def __iter__(self) -> Iterator[Released]:
         """The releases, in order.
@@ -213,33 +210,13 @@ class Replay:
 
         A record counted here may belong to a timestamp after the range.
         """
-        return {name: self._counting.outcomes(name) for name in self._streams}
-
-    @property
-    def found(self) -> dict[str, tuple[str, ...]]:
-        """See ``Releasing.found``."""
-        return {name: one.found for name, one in self._streams.items()}
-
-    @property
-    def largest_missed(self) -> dict[str, int]:
-        """See ``Releasing.largest_missed``: raw data."""
-        return {name: one.largest_missed for name, one in self._streams.items()}
-
-    @property
-    def first_counted(self) -> dict[str, int]:
-        """The first timestamp of each stream that has an event, 0 if none has: raw data."""
-        return {name: one.first_counted for name, one in self._streams.items()}
-
-    @property
-    def last_counted(self) -> dict[str, int]:
-        """The last timestamp of each stream that has an event, 0 if none has: raw data."""
-        return {name: one.last_counted for name, one in self._streams.items()}
+        return {name: self._counting.outcomes(name) for name in self.releasing}
 
     def held(self) -> dict[str, Held]:
         """What is in memory, by stream: raw data."""
         return {
             name: sum(map(self._counting.held, one.names), Held(partials=one.waiting))
-            for name, one in self._streams.items()
+            for name, one in self.releasing.items()
         }
 
     @property
@@ -265,7 +242,7 @@ class Replay:
 
     def _turn(self) -> Releasing | None:
         """The stream to release next, None if there is none or if the data have yet to say."""
-        running = [one for one in self._streams.values() if not one.ended]
+        running = [one for one in self.releasing.values() if not one.ended]
         # The streams are sorted by name, and min takes the first of equals.
         turn = min(running, key=lambda one: one.next, default=None)
         return None if turn is None or turn.next > turn.until else turn
@@ -285,7 +262,7 @@ class Replay:
 
     def _settle_last(self) -> None:
         """Everything has been read: a stream that the data end ends with its last event."""
-        for name, one in self._streams.items():
+        for name, one in self.releasing.items():
             if one.last is None:
                 one.last = max(one.last_counted, self._counting.last_open(name))
                 if self._now is not None:

@@ -270,13 +270,13 @@ def test_with_last_each_stream_ends_with_its_last_event(tmp_path: Path, partitio
     }
     assert found["daily", 1] == found["daily", 2] == {"ATL": 1}
     assert ("daily", 3) not in found
-    assert running.last_counted == {"hourly": 32, "daily": 2}
+    assert {name: one.last_counted for name, one in running.releasing.items()} == {"hourly": 32, "daily": 2}
 
 
 def test_with_last_and_no_event_there_is_no_release(tmp_path: Path) -> None:
     running = replay_file(tmp_path, [b"garbage"])
     assert list(running) == []
-    assert running.last_counted == {"destinations": 0}
+    assert running.releasing["destinations"].last_counted == 0
 
 
 def test_with_last_an_event_at_the_end_of_time_does_not_count(tmp_path: Path) -> None:
