@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 
 import numpy as np
@@ -15,7 +16,7 @@ from eventveil.advise.tally import Counts, per_unit
 from eventveil.formats.release import clipped
 from eventveil.mechanisms.registry import build
 from eventveil.model.topology import MechanismSettings
-from eventveil.privacy.noise import NoiseSource, SeededNoise, SystemNoise
+from eventveil.privacy.noise import SeededNoise, SystemNoise
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ Runner = Callable[[Iterable[Trial]], Iterator[Outcome]]
 def perform(trial: Trial) -> Outcome:
     """Run it."""
     columns = trial.counts.shape[1]
-    mechanism = build(trial.settings, columns, trial.sensitivity, _noise(trial.seed))
+    noise = SystemNoise() if trial.seed is None else SeededNoise.of(f"eventveil advise {trial.seed}")
+    mechanism = build(trial.settings, columns, trial.sensitivity, noise)
     released = np.empty(trial.counts.shape, np.int64)
     errors = np.full(trial.counts.shape if trial.whole else (0, columns), np.nan)
     for index, counts in enumerate(trial.counts.astype(np.int64)):
@@ -67,29 +69,20 @@ def perform(trial: Trial) -> Outcome:
     return Outcome(sums, cut, released, errors) if trial.whole else Outcome(sums, cut)
 
 
-def _noise(seed: str | None) -> NoiseSource:
-    if seed is None:
-        return SystemNoise()
-    return SeededNoise(int.from_bytes(hashlib.sha256(f"eventveil advise {seed}".encode()).digest(), "big"))
-
-
 def alone(trials: Iterable[Trial]) -> Iterator[Outcome]:
     """Run them here, one after the other."""
     return map(perform, trials)
 
 
-class Processes:
-    """Runs trials in as many processes; a context manager. The outcomes are in the order of the trials."""
-
-    def __init__(self, processes: int) -> None:
-        # Not forked: libraries of the parent may have threads.
-        self._pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
-
-    def __enter__(self) -> Runner:
-        return self._run
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def _run(self, trials: Iterable[Trial]) -> Iterator[Outcome]:
-        return self._pool.map(perform, trials)
+@contextmanager
+def in_processes(number: int) -> Iterator[Runner]:
+    """Runs trials in other processes, or here if it is one. The outcomes are in the order of the trials."""
+    if number == 1:
+        yield alone
+        return
+    # Not forked: libraries of the parent may have threads.
+    pool = ProcessPoolExecutor(number, mp_context=get_context("spawn"))
+    try:
+        yield partial(pool.map, perform)
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from fractions import Fraction
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +18,7 @@ from eventveil.advise.planning import plan_of
 from eventveil.advise.reading import ReadEvents, read_events, without_apart
 from eventveil.advise.searching import Findings, search
 from eventveil.advise.tally import Tally
-from eventveil.advise.trials import Processes, Runner, alone, perform
+from eventveil.advise.trials import Runner, in_processes, perform
 from eventveil.advise.writing import TopologyPlan, listed_apart, topology_text
 from eventveil.cli.files import refuse_existing, write_topology
 from eventveil.cli.loading import is_topology
@@ -192,7 +191,7 @@ def advise(
         read = without_apart(found)
         origin = _origin(known, read, question.unit)
         tally = Tally(read.events, len(question.labels), origin, question.unit)
-        with _runner(processes or cores()) as run:
+        with in_processes(processes or cores()) as run:
             findings = _search(question, tally, run)
         _answer(findings, read, chosen, stream, output, html)
 
@@ -235,15 +234,6 @@ def _origin(known: AdviceSubject | None, read: ReadEvents, unit: int) -> int:
     first = int(read.events.times.min())
     origin = known.stream.timeline.origin if known else 0
     return origin + (first - origin) // unit * unit
-
-
-@contextmanager
-def _runner(processes: int) -> Iterator[Runner]:
-    if processes == 1:
-        yield alone
-        return
-    with Processes(processes) as run:
-        yield run
 
 
 def _read(chosen: AdviceSubject, stream: Stream) -> ReadEvents:
