@@ -79,7 +79,7 @@ def run_audit(
     if barrier:
         decided, ledger_ends, sink_ends = proven_ends(topology, ledger_places, all_sinks)
     else:
-        decided, ledger_ends, sink_ends = shown_ends(cluster, topology.kafka, ledger_places, all_sinks)
+        decided, ledger_ends, sink_ends = shown_ends(cluster, ledger_places, all_sinks)
 
     changes = _changes(topology.kafka, ledger_ends)
     audits: dict[str, Audit] = {
@@ -87,13 +87,13 @@ def run_audit(
         for stream in topology.all_streams
     }
     watching = [*([updater.see] if updater else ()), *watch]
-    strangers, others = _read_ledger(cluster, topology.kafka, ledger_ends, audits, watching)
+    strangers, others = _read_ledger(cluster, ledger_ends, audits, watching)
     if control:
-        others |= _read_control(cluster, topology.kafka, control, sink_ends, decided, audits)
+        others |= _read_control(cluster, control, sink_ends, decided, audits)
     found, schemas = [], BySchema(topology.registry)
     for name, audit in audits.items():
         ends = {place: sink_ends[place] for place in sink_places[name]}
-        reports = _read_sink(cluster, topology.kafka, sinks[name], ends, decided, audit, updater, schemas)
+        reports = _read_sink(cluster, sinks[name], ends, decided, audit, updater, schemas)
         found.append(AuditedStream(name, sinks[name], tuple(reports)))
     keep = updater.keep if updater else tuple
     return Audited(tuple(found), tuple(strangers), tuple(sorted(others)), keep)
@@ -124,11 +124,7 @@ def _changes(kafka: Kafka, ends: Offsets) -> dict[str, list[Change]]:
 
 
 def _read_ledger(
-    cluster: Cluster,
-    kafka: Kafka,
-    ends: Offsets,
-    audits: Mapping[str, Audit],
-    watch: Sequence[Watch],
+    cluster: Cluster, ends: Offsets, audits: Mapping[str, Audit], watch: Sequence[Watch]
 ) -> tuple[list[Finding], set[str]]:
     """Hand the ledger to the audits; the answer is what is nobody's entry, and the names of other streams."""
     starts = cluster.first_offsets(ends)
@@ -137,7 +133,7 @@ def _read_ledger(
     for place, end in ends.items():
         for audit in audits.values():
             audit.ledger_begins(*place, starts[place])
-        for found in _read(kafka, place, starts[place], end):
+        for found in _read(cluster.kafka, place, starts[place], end):
             for see in watch:
                 see(found)
             audit_of = audits.get(found.stream)
@@ -152,7 +148,6 @@ def _read_ledger(
 
 def _read_control(
     cluster: Cluster,
-    kafka: Kafka,
     places: Sequence[TopicPartition],
     ends: Offsets,
     decided: Offsets,
@@ -162,7 +157,7 @@ def _read_control(
     others: set[str] = set()
     starts = cluster.first_offsets(places)
     for place in places:
-        for found in _read(kafka, place, starts[place], ends[place]):
+        for found in _read(cluster.kafka, place, starts[place], ends[place]):
             name = (found.key or b"").decode(errors="replace")
             audit = audits.get(name)
             if isinstance(audit, GenerationsAudit):
@@ -174,7 +169,6 @@ def _read_control(
 
 def _read_sink(
     cluster: Cluster,
-    kafka: Kafka,
     topic: str,
     ends: Offsets,
     decided: Offsets,
@@ -189,7 +183,7 @@ def _read_sink(
     for place, end in ends.items():
         if watching is not None:
             watching.begins(place, starts[place])
-        for found in _read(kafka, place, starts[place], end, schemas):
+        for found in _read(cluster.kafka, place, starts[place], end, schemas):
             if watching is not None:
                 watching.see(found)
             audit.record(found, newer=found.offset >= decided[place])

@@ -39,15 +39,13 @@ class Ends(NamedTuple):
     sinks: Offsets
 
 
-def shown_ends(
-    cluster: Cluster, kafka: Kafka, ledger: Sequence[TopicPartition], sinks: Sequence[TopicPartition]
-) -> Ends:
+def shown_ends(cluster: Cluster, ledger: Sequence[TopicPartition], sinks: Sequence[TopicPartition]) -> Ends:
     """The ends that brokers show, which may be those of a while ago if one of them is cut off.
 
     Raises EventveilError if a transaction stays open for longer than brokers let it, and KafkaException.
     """
-    decided = _committed_ends(kafka, sinks)
-    return Ends(decided, _settled_ends(cluster, kafka, ledger), _settled_ends(cluster, kafka, sinks))
+    decided = _committed_ends(cluster.kafka, sinks)
+    return Ends(decided, _settled_ends(cluster, ledger), _settled_ends(cluster, sinks))
 
 
 def proven_ends(
@@ -81,12 +79,10 @@ def _committed_ends(kafka: Kafka, places: Iterable[TopicPartition]) -> dict[Topi
     }
 
 
-def _settled_ends(
-    cluster: Cluster, kafka: Kafka, places: Sequence[TopicPartition]
-) -> dict[TopicPartition, int]:
+def _settled_ends(cluster: Cluster, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
     """The ends that the logs have now, once every transaction before them is decided."""
     ends = cluster.end_offsets(places)
-    _wait_until_decided(kafka, ends)
+    _wait_until_decided(cluster.kafka, ends)
     return ends
 
 

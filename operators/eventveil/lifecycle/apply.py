@@ -277,7 +277,7 @@ class StreamMigrator:
         sinks = {name: former} if former is not None and former.id == fields["sink.topic_id"] else {}
         if former is not None and former.name != self._sink.name:
             self._writers[self._budget].mark(former.places)
-        public = Public(self._topology.kafka, self._cluster, self._ledger, self._floors)
+        public = Public(self._cluster, self._ledger, self._floors)
         start = checkpoint.manifest.ledger_start(self._topics[self._ledger[0]].id)
         public.check_ledger({name: checkpoint.state}, {name: start}, self._budget[0])
         public.check_sinks({name: checkpoint.state}, sinks)

@@ -87,8 +87,8 @@ def check_file(topology: Topology, cluster: Cluster) -> None:
         with suppress(KafkaException, Unsettled, msgspec.MsgspecError):
             found = _first(topology.kafka, place, wanted)
             known = {name: one.instance for name, one in found.items()}
-            if not _all_fit(found, wanted, live) or known != _newest(topology.kafka, cluster, place, known):
-                _check_newest(topology.kafka, cluster, place, wanted, live)
+            if not _all_fit(found, wanted, live) or known != _newest(cluster, place, known):
+                _check_newest(cluster, place, wanted, live)
 
 
 def _first(kafka: Kafka, place: TopicPartition, wanted: Sequence[_Genesis]) -> Mapping[str, ManifestRecord]:
@@ -126,14 +126,12 @@ class _Instance(msgspec.Struct):
 _INSTANCE = msgspec.json.Decoder(_Instance)
 
 
-def _newest(
-    kafka: Kafka, cluster: Cluster, place: TopicPartition, names: Collection[str]
-) -> Mapping[str, str]:
+def _newest(cluster: Cluster, place: TopicPartition, names: Collection[str]) -> Mapping[str, str]:
     """The instance in the newest state of each stream that has one: a migration gives another."""
     keys = {name.encode(): name for name in names}
     first, end = cluster.first_offsets([place])[place], cluster.end_offsets([place])[place]
     found: dict[str, str] = {}
-    for _, block in read_backwards(kafka, *place, first, end, size=_FEW):
+    for _, block in read_backwards(cluster.kafka, *place, first, end, size=_FEW):
         for record in reversed(block):
             name = keys.get(record.key or b"")
             if name is not None and name not in found:
@@ -145,29 +143,25 @@ def _newest(
 
 
 def _check_newest(
-    kafka: Kafka,
-    cluster: Cluster,
-    place: TopicPartition,
-    wanted: Sequence[_Genesis],
-    live: Mapping[str, Topic],
+    cluster: Cluster, place: TopicPartition, wanted: Sequence[_Genesis], live: Mapping[str, Topic]
 ) -> None:
     """Raise StateRefused if a genesis does not fit: the one of the last migration counts."""
-    if not _is_decided(kafka, cluster, place):
+    if not _is_decided(cluster, place):
         return
-    table = read_table(kafka, *place)
+    table = read_table(cluster.kafka, *place)
     for one in wanted:
         if ManifestRecord.key(one.name) in table:
             with suppress(Unsettled):
                 _check(one, table, live)
 
 
-def _is_decided(kafka: Kafka, cluster: Cluster, place: TopicPartition) -> bool:
+def _is_decided(cluster: Cluster, place: TopicPartition) -> bool:
     """Whether all that a partition has now can be read: a migration that is committed takes a moment.
 
     A transaction that a worker left open when it was killed takes longer. Its successor ends it.
     """
     end, give_up = cluster.end_offsets([place])[place], time.monotonic() + _DECIDED_SECONDS
-    while committed_ends(kafka, place.topic, [place.partition])[place.partition] < end:
+    while committed_ends(cluster.kafka, place.topic, [place.partition])[place.partition] < end:
         if time.monotonic() > give_up:
             return False
         time.sleep(_PAUSE_SECONDS)

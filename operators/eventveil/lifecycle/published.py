@@ -21,7 +21,6 @@ from eventveil.kafka.log import offset_of, read_backwards, read_partition
 from eventveil.kafka.reader import Isolation, StoredRecord
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import TopicPartition
-from eventveil.model.topology import Kafka
 from eventveil.tasks.release import ReleaseState
 from eventveil.tasks.values import PerturberState
 
@@ -41,8 +40,8 @@ class Public:
     that is read here is among them, and read up to its floor. Nobody writes these streams behind it.
     """
 
-    def __init__(self, kafka: Kafka, cluster: Cluster, ledger: TopicPartition, floors: Floors) -> None:
-        self._kafka, self._cluster, self._ledger, self._floors = kafka, cluster, ledger, floors
+    def __init__(self, cluster: Cluster, ledger: TopicPartition, floors: Floors) -> None:
+        self._kafka, self._cluster, self._ledger, self._floors = cluster.kafka, cluster, ledger, floors
 
     def _backwards(
         self,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import follow, offset_of
-from eventveil.model.records import TopicPartition
 from eventveil.model.topology import AnyStream, ReadingStream, Stream, Topology
 from eventveil.read.assembling import Assembly
 from eventveil.read.by_schema import BySchema
@@ -49,9 +48,20 @@ def followed(
     cluster = Cluster(topology.kafka)
     # What comes while the newest are read is told after them, and not among them.
     starts = {place: end for one in streams for place, end in sink_ends(cluster, one).items()}
+
+    def newest(stream: AnyStream, wanted: int) -> Iterator[Followed]:
+        if isinstance(stream, ReadingStream):
+            for place, some in newest_readings(cluster, stream, wanted, starts).items():
+                for one in some:
+                    yield Followed(stream, one.value or b"", f"{place}, offset {one.offset}")
+            return
+        found = newest_releases(cluster, stream, wanted, topology.registry, most_bytes, starts)
+        for timestamp, record in found.items():
+            yield Followed(stream, record, f"{stream.sink.topic}, timestamp {timestamp}")
+
     for one in streams:
         if wanted := number(one):
-            yield from _newest(cluster, topology, one, wanted, most_bytes, starts)
+            yield from newest(one, wanted)
     yield None
     by_sink, values = {one.sink_topic: one for one in streams}, BySchema(topology.registry)
     with closing(follow(topology.kafka, starts)) as messages:
@@ -64,24 +74,6 @@ def followed(
             stream, record = by_sink[str(message.topic())], message.value() or b""
             place = f"{message.topic()}, offset {offset_of(message)}"
             yield Followed(stream, values.json(record, place), place)
-
-
-def _newest(
-    cluster: Cluster,
-    topology: Topology,
-    stream: AnyStream,
-    number: int,
-    most_bytes: int,
-    ends: Mapping[TopicPartition, int],
-) -> Iterator[Followed]:
-    if isinstance(stream, ReadingStream):
-        for place, some in newest_readings(cluster, stream, number, ends).items():
-            for one in some:
-                yield Followed(stream, one.value or b"", f"{place}, offset {one.offset}")
-        return
-    newest = newest_releases(cluster, stream, number, topology.registry, most_bytes, ends)
-    for timestamp, record in newest.items():
-        yield Followed(stream, record, f"{stream.sink.topic}, timestamp {timestamp}")
 
 
 def assembled(stream: Stream, record: bytes, place: str) -> Releases | None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from eventveil.read import frames, intervals
 from eventveil.read.calendar import Spans, spans
-from eventveil.read.correlation import Errors, errors_of_sums
+from eventveil.read.correlation import errors_of_sums
 from eventveil.read.problems import ReadingError
 from eventveil.read.releases import Form, Releases, Times
 from eventveil.read.tables import Table, long_table, wide_table
@@ -98,25 +98,12 @@ def sums(
     covered, complete = _coverage(releases, found)
     if not partial:
         values[~complete], errors.deviations[~complete] = np.nan, np.nan
-    return _with_bounds(releases, tuple(groups), found, values, errors, level, covered, complete)
-
-
-def _with_bounds(
-    releases: Releases,
-    groups: tuple[str, ...],
-    found: Spans,
-    values: Floats,
-    errors: Errors,
-    level: float,
-    covered: NDArray[np.int64],
-    complete: NDArray[np.bool_],
-) -> Sums:
     half = intervals.quantile(level, errors.kurtosis) * errors.deviations
     lacking = np.array([bool(one) for one in releases.missing], np.int64)
     return Sums(
         "total",
         releases.stream,
-        groups,
+        tuple(groups),
         found.starts.astype("datetime64[ms]"),
         found.ends.astype("datetime64[ms]"),
         values,

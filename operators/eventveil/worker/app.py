@@ -108,7 +108,7 @@ class Worker:
         self._topology = topology
         self._clock, self._fault = clock, fault
         self._cluster = Cluster(topology.kafka)
-        witnessed = Witnessed(witness, topology.kafka, self._cluster)
+        witnessed = Witnessed(witness, self._cluster)
         witnessed.begin()
         self._threads = Threads()
         self._end_watch = EndWatch(self._cluster, self._failed_in_thread)

@@ -19,7 +19,6 @@ from eventveil.kafka.barrier import Floors, least_end
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import offset_of, read_partition
 from eventveil.model.records import TopicPartition
-from eventveil.model.topology import Kafka
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +26,8 @@ log = logging.getLogger(__name__)
 class Witnessed:
     """Holds the ledger and sinks of values against a witness, if there is one. Its methods block."""
 
-    def __init__(self, file: WitnessFile | None, kafka: Kafka, cluster: Cluster) -> None:
-        self._file, self._kafka, self._cluster = file, kafka, cluster
+    def __init__(self, file: WitnessFile | None, cluster: Cluster) -> None:
+        self._file, self._cluster = file, cluster
 
     def begin(self) -> None:
         """Raise StateRefused or Unsettled if there is no witness of this topology on this cluster."""
@@ -51,7 +50,7 @@ class Witnessed:
             return
         # Not where it was seen, but perhaps elsewhere: the topic may have been written back from a copy.
         sightings = Sightings(witness)
-        for message in read_partition(self._kafka, *place, least=least_end(floors, place)):
+        for message in read_partition(self._cluster.kafka, *place, least=least_end(floors, place)):
             sightings.see(_sighting(message, place))
         for lost, newest in sightings.lost(one.line for one in seen):
             raise refusal(str(self._file.path), witness, lost, newest)
@@ -67,7 +66,7 @@ class Witnessed:
 
     def _stands(self, seen: Sighting, floors: Floors) -> bool:
         least = least_end(floors, seen.place)
-        reading = read_partition(self._kafka, *seen.place, start=seen.offset, least=least)
+        reading = read_partition(self._cluster.kafka, *seen.place, start=seen.offset, least=least)
         with closing(reading) as messages:
             found = next(messages, None)
         return found is not None and _sighting(found, seen.place) == seen

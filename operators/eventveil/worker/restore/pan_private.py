@@ -56,7 +56,7 @@ def restore_pan_private(
     )
     check_neighbours(states, source.topic, 0, place)
     task = _restore(plan, manifest, states, places, context)
-    public = Public(topology.kafka, cluster, places.ledger, table.floors)
+    public = Public(cluster, places.ledger, table.floors)
     state = {stream.name: task.sanitizer.state}
     public.check_ledger(state, {stream.name: manifest.ledger_start(live[topology.ledger].id)}, table.topic)
     context.witnessed.check(places.ledger, [Line(stream.name)], table.floors)

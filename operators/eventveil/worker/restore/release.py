@@ -49,7 +49,7 @@ def restore_release(
     beside = [ledger, *(TopicPartition(name, 0) for name in control)]
     states = table.take_over(beside + [place for name in names for place in live[name].places])
     check_cluster_id(cluster, states, str(table.place))
-    public = Public(topology.kafka, cluster, ledger, table.floors)
+    public = Public(cluster, ledger, table.floors)
     streams = {plan.name: _restore(plan, states, live, context, table) for plan in plans}
     _check_published(public, streams, states, live, context, table)
     topics = Topics(topology.ledger, table.topic, table.partition, topology.control)

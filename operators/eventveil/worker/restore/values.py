@@ -69,7 +69,7 @@ def _restore(
     topology = context.topology
     ledger = TopicPartition(topology.ledger, plan.ledger_partition)
     sink = TopicPartition(stream.sink, source.partition)
-    public = Public(topology.kafka, context.cluster, ledger, table.floors)
+    public = Public(context.cluster, ledger, table.floors)
     public.check_spans(plan.name, state, manifest.ledger_start(live[topology.ledger].id), table.topic)
     context.witnessed.check(sink, [Line(plan.name, source.partition)], table.floors)
     public.check_readings(plan.name, state, sink, frozenset(perturber.records()))
