@@ -189,10 +189,9 @@ class Alone:
                     to = f"{user} {at} {number}" if self.apart else f"{user} alone"
                     yield time, event(f"user {user}", to, time)
 
-    def shown(self, seed: int) -> int:
+    def shown(self, seed: int, events: Sequence[tuple[int, bytes]]) -> int:
         """Of how many users a column was shown after the block, by the records of one replay."""
         topology = Topology("t.yaml", 1, "app", Kafka("nowhere:1"), TopicSettings(), (self.stream,))
-        events = list(self.events())
         end, noise = ORIGIN + (self.window + 1) * HOUR, SeededNoise(seed)
         source = Recorded({0: events}, size=len(events) + 1)
         *before, after = [
@@ -206,7 +205,8 @@ class Alone:
 
 def audit_delta(game: Alone) -> float:
     """A lower bound on the delta of a window, by RISK."""
-    shown = sum(game.shown(seed) for seed in range(1, game.replays + 1))
+    events = list(game.events())
+    shown = sum(game.shown(seed, events) for seed in range(1, game.replays + 1))
     return probability_bounds(shown, game.users * game.replays, RISK)[0]
 
 

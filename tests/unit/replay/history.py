@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,8 @@ def topology(*streams: Stream) -> Topology:
 
 
 def event(user: str, to: str, at: int) -> bytes:
-    return json.dumps({"user": user, "to": to, "at": at}).encode()
+    """What ``json.dumps`` makes of it, at a sixth of its cost: some tests have a million of them."""
+    return f'{{"user": {quoted(user)}, "to": {quoted(to)}, "at": {at}}}'.encode()
 
 
 def random_events(count: int, hours: int, seed: int, users: int = 20) -> list[bytes]:
