@@ -14,6 +14,7 @@ from fractions import Fraction
 from math import exp, inf, log, log1p
 
 import numpy as np
+import orjson
 import pytest
 from numpy.typing import NDArray
 
@@ -52,8 +53,9 @@ class BlackBox:
         self.mechanism, self._noise, self._groups = mechanism, noise, groups
         self.start = mechanism.snapshot()
         self._known: dict[tuple[bytes, bytes], list[Outcome]] = {}
-        #: The smallest noise that made each group publish the last time, which is near to that of this time.
-        self._guesses = [0] * groups
+        #: The smallest noise that made a group publish when what stood was as far away and as much was left,
+        #: which is mostly that of this time; under the group alone, that of the last time, which is near.
+        self._guesses: dict[object, int] = {}
 
     def outcomes(self, state: bytes, counts: Counts) -> list[Outcome]:
         """Every set of groups to publish, each with every output of its first columns, in a fixed order."""
@@ -64,7 +66,9 @@ class BlackBox:
 
     def _outcomes(self, state: bytes, counts: Counts) -> list[Outcome]:
         self._noise.counts = counts
-        decisions = [self._decision(state, counts, group) for group in range(self._groups)]
+        known = orjson.loads(state)
+        like = str(known["ledger"]), np.abs(known["last"] - counts).tobytes()
+        decisions = [self._decision(state, counts, group, like) for group in range(self._groups)]
         return [
             outcome
             for published in itertools.product((False, True), repeat=self._groups)
@@ -97,7 +101,9 @@ class BlackBox:
                 mass = _log_mass((self._noise.target - counts)[chosen], self._noise.publish_scale)
             yield Outcome(likelihood + mass, self.mechanism.snapshot())
 
-    def _decision(self, state: bytes, counts: Counts, group: int) -> tuple[float, float]:
+    def _decision(
+        self, state: bytes, counts: Counts, group: int, like: tuple[str, bytes]
+    ) -> tuple[float, float]:
         """Log-probabilities of repeating and of publishing a group."""
 
         def publishes(noise: int) -> bool:
@@ -105,11 +111,14 @@ class BlackBox:
             test_noise[group] = noise
             return bool(self._step(state, counts, test_noise).any())
 
-        if not publishes(HUGE):
-            return 0.0, -inf
-        if publishes(-HUGE):
-            return -inf, 0.0
-        high = self._guesses[group] = least(publishes, self._guesses[group])
+        high = self._guesses.get((group, like))
+        if high is None or not publishes(high) or publishes(high - 1):
+            if not publishes(HUGE):
+                return 0.0, -inf
+            if publishes(-HUGE):
+                return -inf, 0.0
+            high = least(publishes, self._guesses.get(group, 0))
+        self._guesses[group] = self._guesses[group, like] = high
         scale = self._noise.test_scale
         assert scale is not None
         return _log_at_least(1 - high, scale), _log_at_least(high, scale)
