@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,7 @@ _LEAST_WEIGHT = 1e-36  # what 32 bits can hold
 Arrays = dict[str, NDArray[Any]]
 
 
+@lru_cache(maxsize=1024)
 def noise_variance(scale: float) -> float:
     """The variance of discrete Laplace noise of this scale: 2 q / (1 - q)^2, q = e^(-1 / scale)."""
     if scale > 1e4:
@@ -342,13 +344,14 @@ class Movement:
         """An array of one number, or of one a column."""
         kind = _TYPES[name]
         try:
-            data = base64.b64decode(text.encode() if isinstance(text, str) else b"!", validate=True)
-        except (binascii.Error, UnicodeEncodeError):
+            data = binascii.a2b_base64(text if isinstance(text, str) else "!", strict_mode=True)
+        except ValueError:  # of text that is not ASCII too
             raise ValueError(f"{name} should be numbers as base64 text") from None
         if len(data) not in (kind.itemsize, kind.itemsize * self._columns):
             raise ValueError(f"{name} should be one number, or {self._columns}, not {len(data)} bytes")
         array: NDArray[Any] = np.frombuffer(data, kind).copy()
-        if not np.isfinite(array).all() or np.abs(array.astype(np.float64)).max() > _LARGEST:
+        # Neither holds of numbers that are none.
+        if not (float(array.min()) >= -_LARGEST and float(array.max()) <= _LARGEST):
             raise ValueError(f"{name} should be finite numbers")
         return array
 

@@ -29,6 +29,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -127,7 +128,7 @@ class PublishingMechanism(Mechanism):
     def restore(self, state: bytes) -> None:
         """See ``Mechanism.restore``; a refused state changes nothing."""
         values = orjson.loads(state)
-        expected = {"settings", "timestamp", "last", "ledger", *self._error_state(), *self._extra_state()}
+        expected = self._names
         if not isinstance(values, dict) or not expected - self.added <= set(values) <= expected:
             raise ValueError(f"the state should be an object with {', '.join(sorted(expected))}")
         if values["settings"] != self._identity():
@@ -142,6 +143,12 @@ class PublishingMechanism(Mechanism):
         self._restore_extra(values, timestamp, ledger)
         self._movement = movement
         self._timestamp, self._last, self._ledger, self._usable = timestamp, last, ledger, True
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """What a state has; the same at every timestamp."""
+        own = {*self._error_state(), *self._extra_state()}
+        return frozenset({"settings", "timestamp", "last", "ledger", *own})
 
     def inherit(self, predecessor: bytes, bridges: Iterable[Bridge]) -> None:
         """See ``Mechanism.inherit``: refused, unless a level knows how."""
@@ -255,7 +262,8 @@ class PublishingMechanism(Mechanism):
         """Noise scale of a spend; the standard deviation of Gaussian noise."""
         if self._gaussian is not None:
             return self._gaussian.sigma(Fraction(units, self.units))
-        return self._sensitivity * self.units / (units * self._epsilon)
+        whole, part = self._epsilon.as_integer_ratio()
+        return Fraction(self._sensitivity * self.units * part, units * whole)
 
     def _draw(self, units: int, size: int) -> Counts:
         """Noise for a spend that was charged already."""
