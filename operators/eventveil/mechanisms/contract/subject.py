@@ -167,21 +167,28 @@ class Watched:
         self.subject, self.answer = subject, answer
         self.sampled = False
         self.events: list[Grant | Draw] = []
+        self._heard, self._granted = 0, False
         self.mechanism = subject.make(self, window, columns, sensitivity, epsilon)
 
     def step(self, counts: Counts) -> Step:
         """See ``Mechanism.step``."""
-        self.events = []
+        self.events, self._heard, self._granted = [], 0, False
         with overheard(self.events):
             release = self.mechanism.step(counts)
         return Step(release, tuple(self.events))
 
     def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         """What the script says."""
-        published = any(isinstance(one, Grant) and one.publish for one in self.events)
-        noise = self.answer(scale, size, published)
+        noise = self.answer(scale, size, self._published())
         self.events.append(Draw(Fraction(scale), size))
         return noise
+
+    def _published(self) -> bool:
+        """Whether a publication was granted at this timestamp. What was looked at once is not again."""
+        for one in self.events[self._heard :]:
+            self._granted |= isinstance(one, Grant) and one.publish
+        self._heard = len(self.events)
+        return self._granted
 
     def rounded_normal(self, sigma: Fraction, size: int) -> NDArray[np.int64]:
         """What the script says, as of Laplace noise."""
