@@ -68,11 +68,10 @@ from __future__ import annotations
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil, isqrt, log
+from math import ceil, frexp, isqrt, log, sqrt
 
 _BITS = 40  # of mu squared, after the first
 _SPARE = 40  # decimals
-_LARGEST_POWER = 12  # of mu squared, where epsilon is at most LARGEST_EPSILON and delta below 1/2
 _MOST_TERMS = 10**5
 _SIGMA_BITS = 40
 
@@ -109,15 +108,45 @@ def mu_squared(epsilon: Fraction, delta_: Fraction) -> Fraction:
     if not LEAST_DELTA <= delta_ <= Fraction(1, 4):
         raise ValueError(f"delta should be in {LEAST_DELTA}..1/4, not {delta_}")
     limit = _decimal_below(delta_)
-    step = Fraction(2**_LARGEST_POWER)
-    while delta(epsilon, step) > limit:
-        step /= 2
-    found = step
-    for _ in range(_BITS):
-        step /= 2
-        if delta(epsilon, found + step) <= limit:
-            found += step
-    return found
+    power = _likely_power(float(epsilon), float(delta_))
+    above = _over(limit, delta(epsilon, _power(power + 1)))
+    while above <= 0:
+        power += 1
+        above = _over(limit, delta(epsilon, _power(power + 1)))
+    below = _over(limit, delta(epsilon, _power(power)))
+    while below > 0:
+        power, above = power - 1, below
+        below = _over(limit, delta(epsilon, _power(power)))
+    # By the Illinois method: where a line between both ends is 0; an end that stays twice counts for half.
+    unit, low, high, stayed = _power(power - _BITS), 1 << _BITS, 2 << _BITS, 0
+    while high - low > 1:
+        middle = low + min(max(int((high - low) * (below / (below - above))), 1), high - low - 1)
+        over = _over(limit, delta(epsilon, middle * unit))
+        if over > 0:
+            high, above = middle, over
+            below /= 2 if stayed > 0 else 1
+        else:
+            low, below = middle, over
+            above /= 2 if stayed < 0 else 1
+        stayed = 1 if over > 0 else -1
+    return low * unit
+
+
+def _power(exponent: int) -> Fraction:
+    return Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)
+
+
+def _over(limit: Decimal, delta_: Decimal) -> float:
+    """The logarithm of how many times the limit it is: above 0 exactly if it is more."""
+    with localcontext(prec=50):
+        over = float((delta_ / limit).ln())
+    return max(over, 5e-324) if delta_ > limit else min(over, 0.0)
+
+
+def _likely_power(epsilon: float, delta_: float) -> int:
+    """About which power of two mu squared is: what concentrated privacy, or delta alone, allows."""
+    root = sqrt(-log(delta_))
+    return frexp(max(2 * (epsilon / (sqrt(root * root + epsilon) + root)) ** 2, (2.5 * delta_) ** 2))[1] - 1
 
 
 @lru_cache(maxsize=256)
