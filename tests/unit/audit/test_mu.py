@@ -10,7 +10,6 @@ from eventveil.audit.mu import mu_squared
 from eventveil.privacy import gaussian
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [Fraction(1, 100), 1, 30, 690, 720, 1000])
 @pytest.mark.parametrize("power", [5, 9, 20])
 def test_mu_squared_is_that_of_the_ledger_for_every_epsilon(epsilon: Fraction, power: int) -> None:
