@@ -20,6 +20,7 @@ import hashlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from math import inf
 from typing import Any, Protocol
 
 import aiokafka
@@ -55,9 +56,12 @@ _ASK_MS, _ASK_AT_REST_MS, _REST_SECONDS = 250, 1000, 5.0
 #: While nothing is due a broker gathers this much before it answers, for so long at most: each answer costs
 #: a worker milliseconds, however few records it has. Where records that are there already have still to be
 #: counted, no longer than a fetch that finds nothing. A fetch that gathers has ended this long before
-#: something becomes due, and one of what comes meanwhile again right before that. From then on each record
-#: ends one at once, until what was due is released. Shorter than the least time nothing is gathered.
-_GATHERED_BYTES, _GATHER_MS, _BEFORE_DUE_MS, _LEAST_MS = 1024 * 1024, 1000, (50, 5), 20
+#: something becomes due, and one of what comes meanwhile again right before that; the first is left out where
+#: so few records come in all that they are counted in a millisecond or two. From then on each record ends one
+#: at once, until what was due is released. Shorter than the least time nothing is gathered.
+_GATHERED_BYTES, _GATHER_MS, _BEFORE_DUE_MS, _LEAST_MS, _FEW = 1024 * 1024, 1000, (50, 5), 20, 2_000
+#: For so long records are counted, to know how many come.
+_PACE_SECONDS = 1.0
 #: Of a chunk that aiokafka unpacks; the others are bounded where they are made.
 _MAX_RECORDS = 2_000
 #: Why aiokafka unpacks its fetches itself, at several times the cost; empty if it does not.
@@ -162,6 +166,8 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
     #: When something last came or was moved, in monotonic seconds.
     _stirred = 0.0
     _quiet_until = 0.0
+    #: How many records a second came before ``_counted_since``, as far as that is known, and how many since.
+    _pace, _came, _counted_since = inf, 0, inf
     _own_timed: Collection[str] = ()
     #: Whether the last attempt to commit offsets to the group failed.
     _uncommitted = False
@@ -209,6 +215,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         if (consumer := self._consumer) is not None:
             keep_first_errors(consumer._fetcher)
             before_each_request(consumer._fetcher, self._be_patient)
+            self._counted_since = time.monotonic()
 
     async def fetch(self, wanted: Wanted, resting: Collection[TopicPartition], seconds: float) -> list[Chunk]:
         """The next chunks of the wanted partitions; if none come within the timeout, an empty list.
@@ -293,6 +300,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
                         break
                     if chunk is not None:
                         chunks.append(chunk)
+                        self._came += len(chunk.offsets)
                     if not _is_used_up(fetcher, tp):
                         break
         return chunks
@@ -334,10 +342,17 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         if now > self._stirred + _REST_SECONDS:
             fetcher._fetch_max_wait_ms = _ASK_AT_REST_MS
             return
-        waits = [1000 * (self._quiet_until - now) - before for before in _BEFORE_DUE_MS]
+        self._count(now)
+        few = self._pace * min(self._quiet_until - now, _GATHER_MS / 1000) <= _FEW
+        waits = [1000 * (self._quiet_until - now) - before for before in _BEFORE_DUE_MS[few:]]
         if wait := next((wait for wait in waits if wait >= _LEAST_MS), None):
             longest = _ASK_MS if fetcher._records else _GATHER_MS
             fetcher._fetch_min_bytes, fetcher._fetch_max_wait_ms = _GATHERED_BYTES, int(min(longest, wait))
+
+    def _count(self, now: float) -> None:
+        """Note how many records come a second."""
+        if (seconds := now - self._counted_since) >= _PACE_SECONDS:
+            self._pace, self._came, self._counted_since = self._came / seconds, 0, now
 
     def stir(self) -> None:
         """Ask the brokers more often again; from any thread."""

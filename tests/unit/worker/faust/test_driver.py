@@ -164,6 +164,33 @@ def test_brokers_gather_records_while_nothing_is_due(
     assert requests == [asked, later]
 
 
+@pytest.mark.parametrize(
+    ("records", "quiet", "asked"),
+    [
+        # Few records are fetched once, right before something is due; of more most are there sooner.
+        (2_000, 0.5, 495),
+        (6_000, 0.5, 450),
+        (6_000, 0.25, 245),
+        # How long nothing is due does not matter beyond the longest fetch.
+        (2_000, 10.0, 1000),
+        (2_200, 1.0625, 1000),
+    ],
+)
+def test_few_records_are_fetched_once_before_something_is_due(
+    records: int, quiet: float, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(driver, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    thread = ChunkConsumerThread.__new__(ChunkConsumerThread)
+    thread._counted_since, thread._came = now[0], records
+    now[0] += 1.0
+    thread.stir()
+    thread.let_gather(quiet)
+    fetcher: Any = SimpleNamespace(_records={})
+    thread._be_patient(fetcher)
+    assert (fetcher._fetch_min_bytes, fetcher._fetch_max_wait_ms) == (GATHERED, asked)
+
+
 def test_nothing_is_gathered_for_long_while_records_have_still_to_be_counted() -> None:
     thread = ChunkConsumerThread.__new__(ChunkConsumerThread)
     thread.stir()
