@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -126,3 +128,19 @@ def test_the_dashboard_has_the_form_that_grafana_reads() -> None:
         assert at["x"] + at["w"] <= 24
         assert not cells & taken, "panels do not overlap"
         taken |= cells
+
+
+def test_histories_of_workers_raise_the_alerts_that_they_should() -> None:
+    if (promtool := shutil.which("promtool")) is None:
+        pytest.skip("promtool, of Prometheus, is not installed")
+    command = [promtool, "test", "rules", "alerts_test.yaml"]
+    found = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_the_histories_are_of_rules_that_there_are() -> None:
+    tests = yaml.safe_load((FOLDER / "alerts_test.yaml").read_text(encoding="utf-8"))
+    assert tests["rule_files"] == [PUBLIC]
+    text = json.dumps(tests)
+    assert {*re.findall(r"Eventveil[A-Z]\w+", text)} <= {rule["alert"] for rule in rules(PUBLIC)}
+    assert metrics_of(text) <= set(BY_NAME)

@@ -353,7 +353,8 @@ class _State:
     def integer(self, name: str, low: int, high: int = POSITION_LIMIT) -> int:
         value = self.fields[name]
         if type(value) is not int or not low <= value <= high:
-            raise ValueError(f"{name} should be an integer in {low}..{high}, not {value!r}")
+            # Without what it is: that may be a true sum, and the error goes to the log.
+            raise ValueError(f"{name} should be an integer in {low}..{high}")
         return value
 
     def optional(self, name: str, low: int, high: int) -> int | None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from typing import NamedTuple
 
 import orjson
@@ -130,8 +131,23 @@ def _listen_on_one(host: str, ports: range, endpoint: Endpoint) -> _Server:
     raise AssertionError("ports are never empty")
 
 
+#: A page of elsewhere, open in a browser of this machine, may have its name resolved to the loopback address.
+_REBOUND = Answer(HTTPStatus.FORBIDDEN, "text/plain", b"ask localhost, or an address of the loopback\n")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, with a port or without, is this machine by a name that nobody else can give it."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    try:
+        return ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return name.lower() in ("", "localhost")
+
+
 def _listen(host: str, port: int, endpoint: Endpoint) -> _Server:
-    """Raises OSError if the address cannot be had."""
+    """Raises OSError if the address cannot be had. Where it is of the loopback, others get no answer."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    local = is_loopback(str(address[0]))
 
     class Handler(BaseHTTPRequestHandler):
         timeout = _PATIENCE_SECONDS
@@ -144,7 +160,9 @@ def _listen(host: str, port: int, endpoint: Endpoint) -> _Server:
             self._answer(with_body=False)
 
         def _answer(self, *, with_body: bool) -> None:
-            answer = endpoint.answer(self.path, self.headers.get("Accept", ""))
+            answer = _REBOUND
+            if not local or is_loopback(self.headers.get("Host", "")):
+                answer = endpoint.answer(self.path, self.headers.get("Accept", ""))
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(answer.body)))
@@ -157,7 +175,6 @@ def _listen(host: str, port: int, endpoint: Endpoint) -> _Server:
         def log_message(self, format: str, *arguments: object) -> None:
             """A scrape is no news."""
 
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     kind = type("_Server", (_Server,), {"address_family": family})
     server: _Server = kind(address[:2], Handler)
     return server

@@ -68,6 +68,39 @@ def test_health_follows_the_worker(endpoint: Endpoint) -> None:
     assert get(endpoint, "/health/ready")[0] == 503
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("localhost:1", 200),
+        ("127.0.0.1:9464", 200),
+        ("[::1]:9464", 200),
+        ("", 200),
+        ("rebound.example", 403),
+        ("rebound.example:9464", 403),
+        ("127.0.0.1.example:9464", 403),
+        ("localhost.example", 403),
+        ("10.0.0.1:9464", 403),
+    ],
+)
+def test_on_the_loopback_a_name_of_elsewhere_gets_nothing(endpoint: Endpoint, host: str, status: int) -> None:
+    endpoint.watch(Observation(topology()))
+    found, _, body = get(endpoint, "/metrics", Host=host)
+    assert (found, "eventveil_ready" in body) == (status, status == 200)
+    assert get(endpoint, "/nothing", Host=host)[0] == (404 if status == 200 else 403)
+
+
+def test_who_listens_to_all_answers_to_any_name() -> None:
+    open_to_all = Endpoint("0.0.0.0", 0, raw=False)
+    try:
+        url = open_to_all.url.replace("0.0.0.0", "127.0.0.1")
+        request = urllib.request.Request(f"{url}/metrics", headers={"Host": "worker.example"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert answer.status == 200
+    finally:
+        open_to_all.close()
+
+
 def test_prometheus_gets_the_format_it_asks_for(endpoint: Endpoint) -> None:
     endpoint.watch(Observation(topology()))
     status, kind, text = get(endpoint, "/metrics?name=x")
