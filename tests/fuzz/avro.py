@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import defaultdict
 from random import Random
 from typing import Any
 
@@ -26,8 +27,10 @@ def _schema(time: Any) -> dict[str, Any]:
 
 _SCHEMAS = {1: _schema("long"), 2: _schema(_MOMENT), 3: _schema(["string", "long"])}
 _PARSED = {number: fastavro.parse_schema(schema) for number, schema in _SCHEMAS.items()}
-#: What a registry knows: nothing of 4.
-KNOWN: Schemas = {**{number: AvroSchema(json.dumps(one)) for number, one in _SCHEMAS.items()}, 4: None}
+#: What a registry knows: no others.
+KNOWN: Schemas = defaultdict(
+    lambda: None, {number: AvroSchema(json.dumps(one)) for number, one in _SCHEMAS.items()}
+)
 
 
 def written(chance: Random, event: dict[str, Any]) -> bytes:

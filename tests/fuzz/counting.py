@@ -187,8 +187,14 @@ def _streams(chance: Random) -> list[Stream]:
             ),
             "time_zone": chance.choice((None, None, "Europe/Berlin")),
         }
+        mapped = own["column"]
+        if chance.random() < 0.2:
+            own |= {
+                "column": joined([mapped, "/type"]),
+                "labels": ("a|viewed", "b|viewed", "a|7", "b|bought"),
+            }
         if chance.random() < 0.3:
-            own["maps"] = (NameMap(own["column"], *chance.choice(_NAMES)),)
+            own["maps"] = (NameMap(mapped, *chance.choice(_NAMES)),)
         made.append(stream(name, **shared, **own))
     return made
 

@@ -31,8 +31,8 @@ from eventveil.decoding.bulk import (
     UNSURE,
     UNSURE_TIME,
     ColumnFinder,
+    CombinedFinder,
     Fields,
-    MappedFinder,
     NameFinder,
     Sieve,
     as_array,
@@ -207,8 +207,8 @@ class Assigner:
         source, counts = self._stream.source, self._stream.counts
         if self.names is not None:
             return NameFinder(source, self.names)
-        mapped = source.maps and source.in_bulk(counts)
-        return MappedFinder(source, counts) if mapped else ColumnFinder(source, counts)
+        named = source.maps or len(places.listed(source.column)) > 1
+        return CombinedFinder(source, counts) if named else ColumnFinder(source, counts)
 
     def place(
         self, rows: Rows, start: int, following: int, boundaries: Boundaries | None

@@ -23,7 +23,7 @@ from eventveil.decoding.bulk import UNSURE, UNSURE_TIME, Fields, Packed, distinc
 from eventveil.decoding.packing import Header, PackedRecords
 from eventveil.decoding.rules import LONGEST_DETAIL, NOT_PUBLIC, Decoder, Reason, Rejection
 from eventveil.model import timeline
-from eventveil.model.fields import TIME
+from eventveil.model.fields import TIME, listed
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Records
 from eventveil.model.topology import Stream
 
@@ -222,7 +222,9 @@ class Validator:
         read = read.where(named)
         unsure = read.columns == UNSURE
         if unsure.any():
-            yield self._by_column(read.where(unsure))
+            # Which field of a combination has no name is for the rule to say.
+            if len(listed(self._stream.source.column)) == 1:
+                yield self._by_column(read.where(unsure))
             read = read.where(~unsure)
         unsure = read.times == UNSURE_TIME
         if unsure.any():

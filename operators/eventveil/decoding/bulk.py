@@ -34,8 +34,8 @@ from eventveil.decoding.places import (
     compile_pointer,
     pointer_tokens,
 )
-from eventveil.decoding.rules import Names, Renamer
-from eventveil.model.fields import in_envelope
+from eventveil.decoding.rules import Names, Renamer, index_of
+from eventveil.model.fields import TIME, in_envelope, listed
 from eventveil.model.records import NO_SCHEMAS, Schemas
 from eventveil.model.timeline import parse_rfc3339
 from eventveil.model.topology import BY_SCHEMA, Condition, Counts, Format, Source, TimeUnit
@@ -448,15 +448,22 @@ def fields_of(sources: Iterable[tuple[Source, Counts]]) -> dict[str, Kind] | Non
     for source, counts in sources:
         if not source.in_bulk(counts):
             continue
-        own: tuple[tuple[str, Kind], ...] = (
+        columns = listed(source.column)
+        named = bool(source.maps) or len(columns) > 1
+        own: list[tuple[str, Kind]] = [
+            (source.first_user, source.user_type),
+            *((field, "either" if named else counts.column_type) for field in columns),
+            *([] if source.time == TIME else [(source.time, source.time_unit)]),
+        ]
+        for field, kind in own:
             # What is around a value is text.
-            (source.first_user, "string" if in_envelope(source.first_user) else source.user_type),
-            # Of what else a map may name the rule has to be asked.
-            (source.column, "string" if source.maps else counts.column_type),
-            *(() if in_envelope(source.time) else ((source.time, source.time_unit),)),
-        )
-        if any(wanted.setdefault(pointer, kind) != kind for pointer, kind in own):
-            return None
+            kind = "string" if in_envelope(field) else kind
+            known = wanted.setdefault(field, kind)
+            if {known, kind} == {"string", "either"}:
+                # The rule is asked about integers. Of one type, users would have two numbers.
+                wanted[field] = "string"
+            elif known != kind:
+                return None
     return wanted
 
 
@@ -682,21 +689,25 @@ class NameFinder:
         return columns
 
 
-class MappedFinder:
-    """Finds the columns of one stream's events, where a map names what their field holds."""
+class CombinedFinder:
+    """Finds the columns of one stream's events, where they are combinations of fields, or maps name them."""
 
     def __init__(self, source: Source, counts: Counts) -> None:
-        (table,) = source.maps
-        self._pointer, self._rename, self._unknown = source.column, Renamer(table), _unknown(counts)
-        self._index = {label: place for place, label in enumerate(counts.labels)}
+        renamed = {one.field: Renamer(one) for one in source.maps}
+        self._parts = [(field, renamed.get(field, str)) for field in listed(source.column)]
+        self._index, self._unknown = index_of(counts.labels, len(self._parts)), _unknown(counts)
 
     def __call__(self, fields: Fields) -> NDArray[np.int64]:
         """See ``ColumnFinder``."""
-        found, new = numbers(0).of(fields.column(self._pointer))
-        names = (self._rename(str(one)) for one in fields.at(self._pointer, new))
-        places = np.fromiter((self._index.get(one, self._unknown) for one in names), np.int64, len(new))
-        # New ones come in the order of their numbers.
-        columns: NDArray[np.int64] = places[found]
+        names: list[tuple[str, ...]] = [()]
+        combined = np.zeros(len(fields.rows), np.int64)
+        for field, rename in self._parts:
+            found, new = numbers(0).of(fields.column(field))
+            texts = [rename(str(one)) for one in fields.at(field, new)]
+            distinct, combined = np.unique(combined * len(texts) + found, return_inverse=True)
+            names = [(*names[one // len(texts)], texts[one % len(texts)]) for one in distinct.tolist()]
+        places = np.array([self._index.get(name, self._unknown) for name in names], np.int64)
+        columns: NDArray[np.int64] = places[combined]
         return columns
 
 

@@ -254,26 +254,25 @@ class Source:
         return "producers" if self.count is None else "the engine"
 
     def in_bulk(self, counts: Counts) -> bool:
-        """Whether its events are judged many at once: user, column and time are each at one field.
+        """Whether its events are judged many at once: user and time are at one field each.
 
         Of several for the user the first is looked at. What is around a value is text; a value that nothing
-        is read of need not be readable. A map names the column, and a ``time_zone`` only bears on times
-        without a zone. Names of columns that are found are of events that pass, as a map has them: with a
-        filter or a map they are judged one by one.
+        is read of need not be readable. A ``time_zone`` only bears on times without a zone. Names of columns
+        that are found are of single fields and of events that pass, as a map has them: with a filter or a map
+        they are judged one by one.
         """
-        user, column, time = self.first_user, self.column, self.time
-        inside = [one[:1] not in ("$", "[") for one in (user, column, time)]
-        around = (
+        user, columns, time = self.first_user, fields.listed(self.column), self.time
+        inside = [one[:1] not in ("$", "[") for one in (user, *columns, time)]
+        around = [
             fields.is_text(user) and self.user_type != "integer",
-            fields.is_text(column) and counts.column_type == "string",
+            *(fields.is_text(one) and counts.column_type == "string" for one in columns),
             time == fields.TIME,
-        )
-        ruled = bool(self.filter or self.maps)
+        ]
+        ruled = bool(self.filter or self.maps) or len(columns) > 1
         return (
             any(inside)
             and all(one or other for one, other in zip(inside, around, strict=True))
             and fields.VALUE not in (one.field for one in self.filter)
-            and [one.field for one in self.maps] in ([], [column])
             and not (ruled and counts.discover)
         )
 

@@ -14,7 +14,7 @@ from eventveil.counting.assigner import Rows
 from eventveil.counting.boundaries import Boundaries
 from eventveil.counting.users import Contributions
 from eventveil.decoding import bulk, packing
-from eventveil.decoding.bulk import Sieve
+from eventveil.decoding.bulk import CombinedFinder, Sieve
 from eventveil.decoding.rules import Decoder
 from tests.fuzz.counting import compare
 from tests.fuzz.ways import WAYS, read_by
@@ -105,6 +105,11 @@ def _in_other_units(times_of: Any) -> Any:
     return lambda values, unit="ms": times_of(values, "ms")
 
 
+def _known(found: Any) -> Any:
+    """As if there were no unknown combinations."""
+    return lambda self, fields: np.maximum(found(self, fields), 0)
+
+
 @pytest.mark.parametrize(
     ("way", "owner", "name", "mutate"),
     [
@@ -123,6 +128,7 @@ def _in_other_units(times_of: Any) -> Any:
         ("kernel", assigner, "passes_beside", _unlike),
         ("kernel", bulk, "_unframed", _anything),
         ("plain", bulk, "times_of", _in_other_units),
+        ("kernel", CombinedFinder, "__call__", _known),
     ],
 )
 def test_the_comparison_sees_a_rule_that_is_broken_in_bulk_only(

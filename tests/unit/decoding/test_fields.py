@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from eventveil.decoding.places import MISSING, Envelope, compile_field, compile_
 from eventveil.decoding.rules import Decoder, Event, Reason, Rejection, parse, weigh
 from eventveil.model.fields import joined
 from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Headers
-from eventveil.model.topology import Condition, NameMap, Source, Stream
+from eventveil.model.topology import Condition, Discover, NameMap, Source, Stream
 from tests.fuzz.ways import WAYS, read_by
 from tests.unit.support import stream
 
@@ -463,7 +464,7 @@ def test_what_becomes_of_a_record_depends_on_nothing_but_itself(
 _SINGLE = st.fixed_dictionaries(
     {
         "user": st.sampled_from(["/user", "/user", "$key", "$headers/h", joined(["$key", "/user"])]),
-        "column": st.sampled_from(["/to", "/to", "/to", "$headers/h", "$key"]),
+        "column": st.sampled_from(["/to", "/to", "/to", "$headers/h", "$key", joined(["/to", "$headers/h"])]),
         "time": st.sampled_from(["/at", "/at", "$time"]),
     },
     optional={
@@ -473,6 +474,7 @@ _SINGLE = st.fixed_dictionaries(
         "time_zone": st.just("Europe/Berlin"),
         "format": st.just("json-schema"),
         "own_time": st.booleans(),
+        "maps": _MAPS.map(lambda one: (one,)),
     },
 )
 _GOOD = st.fixed_dictionaries(
@@ -519,13 +521,17 @@ def test_a_source_that_asks_for_more_is_not_read_in_bulk() -> None:
         {"user": "$key", "column": "$headers/a", "time": "$time"},
         {"user": "$value"},
         {"column": "$value"},
-        {"column": joined(["/a", "/b"])},
+        {"column": joined(["/a", "$value"])},
         {"time": joined(["/at", "$time"])},
         {"time": "$headers/at"},
         {"filter": (Condition("$value", "present"),)},
-        {"maps": (NameMap("/a"),)},
     ):
         source: Source = replace(plain, **change)  # type: ignore[arg-type]
         assert not source.in_bulk(counts), change
         assert fields_of([(source, counts)]) == {}
+    found = replace(counts, discover=Discover(Fraction(1), Fraction(1, 10**9), Fraction(1, 2), 9, 9))
+    for change in ({}, {"column": joined(["/a", "/b"])}, {"maps": (NameMap("/column"),)}):
+        source = replace(plain, **change)  # type: ignore[arg-type]
+        assert source.in_bulk(counts)
+        assert source.in_bulk(found) == (not change)
     assert parse(b"{}", LIMIT) == {}
