@@ -177,24 +177,37 @@ class FencedTable:
         Raises as ``transact`` does.
         """
         if records := [nonce(place, self.owner) for place in places]:
-            self._run("mark", records, None, commit=False)
+            self._run("mark", records, commit=False)
             self._fault("mark:aborted")
 
-    def transact(self, name: str, records: Iterable[Outgoing], clock: PartitionClock | None = None) -> None:
+    def transact(
+        self,
+        name: str,
+        records: Iterable[Outgoing],
+        clock: PartitionClock | None = None,
+        confirm: Callable[[], object] | None = None,
+    ) -> None:
         """Write all records in one transaction, or fail: TransactionFailed, or OwnerClosed once given up.
 
         What was decided by a ``clock`` is committed only if the broker confirms that the clock was not ahead
         by more than was declared, and ClockAhead is raised if not. One of the records has to be of the table:
         the answer to it tells the broker's time. Nor is anything committed if a partition has become shorter
-        than it was; that is Unsettled, for another take-over finds out what is lost. There is no retry: after
+        than it was; that is Unsettled, for another take-over finds out what is lost. Nor before ``confirm``
+        has returned, which is called once all is written; what it raises is raised. There is no retry: after
         a failure the object only raises OwnerClosed.
         """
-        self._run(name, records, clock, commit=True)
+        self._run(name, records, clock, confirm, commit=True)
         self.commits += 1
         self._fault(f"{name}:committed")
 
     def _run(
-        self, name: str, records: Iterable[Outgoing], clock: PartitionClock | None, *, commit: bool
+        self,
+        name: str,
+        records: Iterable[Outgoing],
+        clock: PartitionClock | None = None,
+        confirm: Callable[[], object] | None = None,
+        *,
+        commit: bool,
     ) -> None:
         self._check_open()
         writer, began = self._writer, time.monotonic()
@@ -206,6 +219,8 @@ class FencedTable:
             writer.begin(_WRITING_SECONDS)
             self._fault(f"{name}:begun")
             self._write(name, writer, records, clock)
+            if confirm is not None:
+                confirm()
             self._fault(f"{name}:before-commit")
             self._check_open()
             if commit:

@@ -408,6 +408,7 @@ class Aggregation(PartitionAggregator, Task):
             records,
             by_clock=True,
             concludes=concludes,
+            tentative=True,
             outcomes=batch.outcomes,
             letters=batch.dead_letters,
             cause=batch,

@@ -54,7 +54,8 @@ class Transaction:
 
     ``name`` is one of ``eventveil.process.faults.TRANSACTIONS``. ``by_clock``: the clock has decided, so it
     must not have been ahead. ``concludes``: it rests on what was read of topics and asked about them, so they
-    are to be the same topics still, and those that are going to be published in as well.
+    are to be the same topics still, and those that are going to be published in as well. ``tentative``: it
+    may be written before that is known, and be committed afterwards, since aborting it shows nobody anything.
 
     The rest is for those who watch: ``outcomes`` is what became of the records whose verdicts are final with
     it, by stream, and ``letters`` are the dead letters among them (both raw data); ``releases`` and
@@ -65,6 +66,7 @@ class Transaction:
     records: Iterable[Outgoing]
     by_clock: bool = False
     concludes: bool = False
+    tentative: bool = False
     outcomes: Mapping[str, Counter[str]] = field(default_factory=dict)
     letters: Iterable[Outgoing] = ()
     releases: Sequence[Published] = ()
@@ -73,7 +75,7 @@ class Transaction:
 
 
 #: The number of records that take some tenths of a millisecond, if none is looked at for long.
-QUICK = 128
+QUICK = 256
 
 
 class Task(ABC):
@@ -149,6 +151,11 @@ class Task(ABC):
         """Whether ``next`` may have something to answer; quick, and may err towards yes."""
         return True
 
+    @property
+    def has_next(self) -> bool:
+        """Whether what ``next`` answers is there already."""
+        return False
+
     @abstractmethod
     def next(self, now: int) -> Transaction | None:
         """What is to be committed next; None if there is nothing before more is read or time passes.
@@ -200,7 +207,8 @@ class Publisher(Task):
     The first decides and charges, privately; the second makes public what was decided, byte for byte.
     """
 
-    _ahead: Sequence[Outgoing] = ()
+    #: The second transaction, if it is there already.
+    _ahead: Transaction | None = None
 
     @abstractmethod
     def decide(self) -> list[Outgoing]:
@@ -224,8 +232,15 @@ class Publisher(Task):
 
     def left(self) -> Transaction | None:
         """See ``Task.left``."""
-        records = self._ahead or self.publish()
+        if self._ahead is not None:
+            return self._ahead
+        records = self.publish()
         return self.publishing(records) if records else None
+
+    @property
+    def has_next(self) -> bool:
+        """See ``Task.has_next``."""
+        return self._ahead is not None
 
     def next(self, now: int) -> Transaction | None:
         """See ``Task.next``."""
@@ -235,14 +250,14 @@ class Publisher(Task):
         return self.deciding(decided) if decided else None
 
     def prepare(self) -> None:
-        """Make the records of the second transaction, while the first is being committed."""
-        self._ahead = self._ahead or self.publish()
+        """Make the second transaction, while the first is being committed."""
+        self._ahead = self.left()
 
     def committed(self, done: Transaction) -> None:
         """See ``Task.committed``."""
         if done.name == "publish":
-            self._ahead = ()
+            self._ahead = None
         else:
             self.prepare()
-        if not self._ahead:
+        if self._ahead is None:
             self.published()

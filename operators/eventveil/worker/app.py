@@ -117,7 +117,7 @@ class Worker:
             self._cluster, dict.fromkeys(releasing), clock, self._failed_in_thread
         )
         context = Context(
-            topology, self._cluster, Inquiry(self._cluster, self._threads.waiting), self._threads,
+            topology, self._cluster, Inquiry(self._cluster, self._threads.looking), self._threads,
             self._end_watch, self._leader_watch, witnessed, self.observation, noise,
             known_schemas(topology), _subjects(topology),
         )  # fmt: skip

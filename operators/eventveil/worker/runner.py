@@ -11,9 +11,13 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from itertools import count
+
+from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.decoding.bulk import lengths_of
 from eventveil.kafka.changelog import FencedTable, OwnerClosed
@@ -40,6 +44,8 @@ _CREDIT, _CREDIT_IF_LARGE, _LARGE = 1, 2, 4096
 _SMALL_BYTES = 32 * 1024
 #: A seek is asked for again after this, should nothing have come of it.
 _SEEK_SECONDS = 5.0
+#: So long a transaction waits for a look at topics; the broker ends it some seconds later.
+_CHECK_SECONDS = 15.0
 #: How long after an answer that does not do a registry is asked again.
 _ASK_SECONDS = 0.5
 _FORFEITED = (
@@ -286,6 +292,11 @@ class Runner:
         if isinstance(self.task, Publisher):
             await self._publish(self.task, work)
             return
+        if work.tentative and work.concludes:
+            # Topics are looked at while it is being written, and it is committed after that.
+            checked = asyncio.run_coroutine_threadsafe(self._check(), asyncio.get_running_loop())
+            await self._blocking(self._commit, work, partial(_in_time, checked))
+            return
         if work.concludes or work.releases:
             await self._check()
             self.check_open()
@@ -297,13 +308,13 @@ class Runner:
         beside = [self._check(), self._blocking(task.prepare)] if work.concludes else []
         await asyncio.gather(self._blocking(self._transact, work), *beside)
         self._committed(work)
-        if work.releases:
-            await self._blocking(self._observation.counting.published, work.records)
 
     async def _next(self) -> Transaction | None:
         now = self._clock.now()
         if not self.task.has_work(now):
             return None
+        if self.task.has_next:
+            return self.task.next(now)
         # In a thread: catching up closes tens of thousands of timestamps at a time.
         run = self._counting if self.task.counts_to_decide else self._blocking
         found: Transaction | None = await run(self.task.next, now)
@@ -313,17 +324,17 @@ class Runner:
         """Are the topics still those that this rests on, and those to be published in?"""
         checks: list[Awaitable[None]] = [self._around.guard.check()]
         if self._around.sinks is not None:
-            checks.append(self._blocking(self._around.sinks.check))
+            checks.append(self._around.sinks.check_with(self._context.inquiry))
         await asyncio.gather(*checks)
 
-    def _transact(self, work: Transaction) -> None:
-        self.table.transact(work.name, work.records, self._clock if work.by_clock else None)
-
-    def _commit(self, work: Transaction) -> None:
-        self._transact(work)
-        self._committed(work)
+    def _transact(self, work: Transaction, confirm: Callable[[], object] | None = None) -> None:
+        self.table.transact(work.name, work.records, self._clock if work.by_clock else None, confirm)
         if work.releases:
             self._observation.counting.published(work.records)
+
+    def _commit(self, work: Transaction, confirm: Callable[[], object] | None = None) -> None:
+        self._transact(work, confirm)
+        self._committed(work)
 
     def _committed(self, work: Transaction) -> None:
         before = self.task.position
@@ -355,3 +366,12 @@ class Runner:
             task.capture_end(now, end)
         except ValueError:
             raise shortened(self._source, "it ends before a boundary that was captured in it") from None
+
+
+def _in_time(checked: Future[None]) -> None:
+    """Wait for a look at topics. Raises what it has raised, KafkaException if it takes too long."""
+    try:
+        checked.result(_CHECK_SECONDS)
+    except TimeoutError:
+        told = f"the topics could not be looked at within {_CHECK_SECONDS:.0f} s"
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, told)) from None

@@ -24,6 +24,8 @@ class Threads:
         #: call at a time, in the order they came: a call is about one schema, so no partition that names many
         #: keeps another waiting for longer than one of them takes.
         self.asking = _threads("registry", 1)
+        #: For looks at topics, for which all threads that wait for Kafka may be waiting; one at a time.
+        self.looking = _threads("topics", 1)
         #: For finding out why no broker answers, while all other threads may be waiting for one.
         self.diagnosing = _threads("diagnosis", 1)
         #: For whatever takes as long as there are events; one call at a time, in the order they came. Several

@@ -241,7 +241,7 @@ class Table:
 
     owner, topic, partition = "app-aggregate-0", "changelog", 0
 
-    def transact(self, name: str, records: Any, clock: Any = None) -> None:
+    def transact(self, name: str, records: Any, clock: Any = None, confirm: Any = None) -> None:
         list(records)
 
     def close(self) -> None: ...

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Collection, Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
 from eventveil.counting import users
+from eventveil.kafka.cluster import Topic
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.errors import Unsettled
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Outgoing, TopicPartition
@@ -19,10 +22,12 @@ from eventveil.process.clock import Clock, PartitionClock
 from eventveil.tasks.aggregate import Aggregation, Outputs
 from eventveil.tasks.release import PartitionSanitizer, ReleaseState, StreamSanitizer, Topics
 from eventveil.tasks.task import Task
+from eventveil.worker import runner
 from eventveil.worker.observe.observation import Observation
 from eventveil.worker.restore.restored import Restored
 from eventveil.worker.runner import Runner
 from eventveil.worker.threads import Threads
+from eventveil.worker.topic_guard import Inquiry, TopicGuard
 from tests.unit.support import (
     INSTANCE,
     ZeroNoise,
@@ -39,25 +44,37 @@ PLACE = TopicPartition("input", 0)
 
 
 class Surroundings:
-    """A table, topics and a cluster that note what they are asked; ``refuses`` is what fails."""
+    """A table, topics and a cluster that note what they are asked; ``refuses`` is what fails.
+
+    A look at topics takes ``slow`` seconds.
+    """
 
     owner, topic, partition = "app-0", "changelog", 0
 
-    def __init__(self, refuses: str = "") -> None:
-        self.refuses, self.done = refuses, list[str]()
+    def __init__(self, refuses: str = "", slow: float = 0.0) -> None:
+        self.refuses, self.slow, self.done = refuses, slow, list[str]()
 
     def note(self, what: str) -> None:
         self.done.append(what)
         if what == self.refuses:
             raise Unsettled("here", "it may be another topic")
 
-    def transact(self, name: str, records: Iterable[Outgoing], clock: PartitionClock | None = None) -> None:
+    def transact(
+        self,
+        name: str,
+        records: Iterable[Outgoing],
+        clock: PartitionClock | None = None,
+        confirm: Callable[[], object] | None = None,
+    ) -> None:
         assert [*records]
+        if confirm is not None:
+            self.note(f"{name} is written")
+            confirm()
         self.note(name)
 
     def close(self) -> None: ...
 
-    def check(self) -> None:
+    async def check_with(self, inquiry: Any) -> None:
         """The sinks."""
         self.note("sinks")
 
@@ -72,13 +89,14 @@ def run(task: Task, around: Surroundings, now: int, *chunks: Chunk) -> Observati
 
     class TopicGuard:
         async def check(self) -> None:
+            await asyncio.sleep(given.slow)
             given.note("ground")
 
     async def handle() -> None:
         restored = Restored(task, TopicGuard(), lambda: None, "", given)  # type: ignore[arg-type]
         context: Any = SimpleNamespace(
             threads=Threads(), cluster=given, end_watch=None, observation=seen, topology=topology(),
-            schemas=None,
+            schemas=None, inquiry=None,
         )  # fmt: skip
         clock, table = PartitionClock(Clock(lambda: now, lambda: now), 0), given
         owner = Runner(PLACE, lambda *_: restored, table, context, clock)  # type: ignore[arg-type]
@@ -130,6 +148,13 @@ def test_the_records_of_a_release_are_made_once(monkeypatch: pytest.MonkeyPatch)
     assert len([one for one in made if one]) == 1
 
 
+def test_no_thread_is_asked_for_what_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second transaction was made during the first."""
+    here = where(monkeypatch, PartitionSanitizer, "next")
+    run(sanitizer(), Surroundings(), 1018, PARTIAL)
+    assert here == [False, True]
+
+
 def test_a_pan_private_timestamp_is_exposed_decided_and_published_each_after_a_look_at_the_topics() -> None:
     around = Surroundings()
     run(World(pan_private()).worker, around, 1018, chunk([(1001, event()), (1020, event(time=1018))]))
@@ -142,8 +167,8 @@ def test_a_pan_private_timestamp_is_exposed_decided_and_published_each_after_a_l
 @pytest.mark.parametrize(
     ("values", "at_once"),
     [
-        ([event()] * 128, True),
-        ([event()] * 129, False),
+        ([event()] * 256, True),
+        ([event()] * 257, False),
         ([b"{" + b" " * 30_000, None], True),
         ([b"{" + b" " * 33_000], False),
     ],
@@ -180,15 +205,74 @@ def where(monkeypatch: pytest.MonkeyPatch, of: type, name: str) -> list[bool]:
     return found
 
 
+def closing() -> tuple[Aggregation, Chunk]:
+    """A task, and a chunk after which it can close a timestamp."""
+    return counting(stream()), chunk([(1001, event()), (1020, event(time=1018))])
+
+
+def test_what_closes_is_written_while_the_topics_are_looked_at_and_committed_afterwards() -> None:
+    around, (task, events) = Surroundings(), closing()
+    run(task, around, 1018, events)
+    assert sorted(around.done[:3]) == ["close is written", "ground", "sinks"]
+    assert around.done[3:] == ["close"]
+
+
+@pytest.mark.parametrize("refuses", ["ground", "close is written"])
+def test_nothing_is_closed_over_topics_that_are_in_doubt(refuses: str) -> None:
+    around, (task, events) = Surroundings(refuses), closing()
+    with pytest.raises(Unsettled):
+        run(task, around, 1018, events)
+    assert "close" not in around.done
+
+
+def test_topics_are_looked_at_although_every_thread_waits_for_that() -> None:
+    """Hundreds of partitions close at once. Each keeps a thread while its topics are looked at."""
+    there = {"raw": Topic("raw", "id", 1)}
+
+    class Slow(Surroundings):
+        def topics(self, _: Collection[str]) -> dict[str, Topic]:
+            time.sleep(0.01)
+            return there
+
+    async def close_all() -> None:
+        threads, around = Threads(), [Slow() for _ in range(100)]
+        inquiry = Inquiry(around[0], threads.looking)
+        guard = TopicGuard(inquiry, there)
+        context: Any = SimpleNamespace(
+            threads=threads, cluster=None, end_watch=None, observation=Observation(topology()),
+            topology=topology(), schemas=None, inquiry=inquiry,
+        )  # fmt: skip
+        clock, owners = PartitionClock(Clock(lambda: 1018, lambda: 1018), 0), list[Runner]()
+        for given in around:
+            restored = Restored(closing()[0], guard, lambda: None, "")
+            made = Runner(PLACE, lambda *_, it=restored: it, given, context, clock)  # type: ignore
+            made.take_over()
+            owners.append(made)
+        await asyncio.gather(*(one.handle(closing()[1]) for one in owners))
+        assert all(given.done == ["close is written", "close"] for given in around)
+
+    asyncio.run(asyncio.wait_for(close_all(), 10))
+
+
+def test_a_transaction_does_not_wait_for_the_look_at_topics_until_the_broker_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runner, "_CHECK_SECONDS", 0.05)
+    around, (task, events) = Surroundings(slow=0.2), closing()
+    with pytest.raises(KafkaException, match="could not be looked at within"):
+        run(task, around, 1018, events)
+    assert "close" not in around.done
+
+
 SEVERAL = [stream(f"visits-{number}") for number in range(3)]
 
 
 @pytest.mark.parametrize(
     ("task", "events", "at_once"),
     [
-        (counting(stream()), 128, True),
-        (counting(*SEVERAL), 42, True),
-        (counting(*SEVERAL), 43, False),
+        (counting(stream()), 256, True),
+        (counting(*SEVERAL), 85, True),
+        (counting(*SEVERAL), 86, False),
         (counting(stream(filter=(Condition("$headers/kind", "in", ("view",)),))), 1, False),
         (counting(stream("plain"), stream(time_unit="s")), 1, False),
         (World(pan_private(time_unit="s")).worker, 1, False),
