@@ -62,28 +62,50 @@ def release_record(
     ``forfeited`` a timestamp that is charged as if it had been published.
     """
     release = clipped(release, stream.sink.minimum)
-    record: dict[str, Any] = {
+    mechanism, found = stream.mechanism, stream.counts.discover
+    span = mechanism.options.get("span", 1)
+    history = () if span == 1 else release.history
+    groups = [{"length": length, "total": total} for length, total in release.groups]
+    fields: dict[str, Any] = {
         "stream": stream.name,
         "timestamp": timestamp,
         "start": format_rfc3339(start_of(stream.timeline, timestamp)),
         "end": format_rfc3339(start_of(stream.timeline, timestamp + 1)),
-        **_counts(stream, release),
-        **_error(stream, release),
-        **_window(stream, release),
-        **_local(release),
-        **_minimum(stream),
+        "counts": _by_column(stream, release.counts.tolist()),
+        "columns_digest": _columns_digest(stream),
+        # How far counts are expected to err, the scale of the noise where that is all there is, and in which
+        # blocks of timestamps it cancels.
+        "error": _error(stream, release),
+        "noise_scale": None if release.noise_scale is None else float(release.noise_scale),
+        "blocks": _blocks(release),
+        "rollups": release.rollups or None,
+        # Of a release over a sliding window.
+        "span": None if span == 1 else span,
+        "history": history or None,
+        "groups": groups if history else None,
+        # What reports were for, and what the next ones are to be made for.
+        "phase": release.phase,
+        "threshold": None if release.phase is None else release.threshold,
+        # Counts are cut off below: a reader of the record alone knows of the bias.
+        "minimum": stream.sink.minimum,
         "fresh": release.fresh,
-        **_charge(stream, release, units),
+        "mechanism": mechanism.kind,
+        "epsilon": mechanism.epsilon_text,
+        # With Gaussian noise units are of mu squared (``eventveil.privacy.gaussian``).
+        "noise": None if mechanism.delta is None else "gaussian",
+        "delta": None if mechanism.delta is None else str(mechanism.delta),
+        # What a window pays for columns that are found in the data, beside what the mechanism may spend.
+        "discovery": None if found is None else {"epsilon": number(found.epsilon), "delta": str(found.delta)},
+        "window": mechanism.window,
+        "units": units,
+        "spent": {"test": release.test, "publish": release.publish},
+        "window_spent": release.window_spent,
+        "missing": list(missing) or None,
+        "forfeited": forfeited or None,
+        "exhausted": release.exhausted or None,
+        "seeded": seeded or None,
     }
-    if missing:
-        record["missing"] = list(missing)
-    if forfeited:
-        record["forfeited"] = True
-    if release.exhausted:
-        record["exhausted"] = True
-    if seeded:
-        record["seeded"] = True
-    return orjson.dumps(record)
+    return orjson.dumps({name: value for name, value in fields.items() if value is not None})
 
 
 def fields_of(record: bytes | None, stream: str) -> dict[str, Any] | None:
@@ -143,13 +165,13 @@ def digest(record: bytes) -> str:
     return hashlib.sha256(record).hexdigest()
 
 
-def _counts(stream: Stream, release: Release) -> dict[str, Any]:
-    counts = {"counts": _by_column(stream, release.counts.tolist())}
-    if stream.sink.counts == "array":
-        # Columns that are found in the data are others from time to time, and would all be kept.
-        digest = columns_digest if stream.counts.discover is not None else _listed_digest
-        return {**counts, "columns_digest": digest(stream.columns)}
-    return counts
+def _columns_digest(stream: Stream) -> str | None:
+    """Of the names of columns, where they are left out."""
+    if stream.sink.counts != "array":
+        return None
+    # Columns that are found in the data are others from time to time, and would all be kept.
+    digest = columns_digest if stream.counts.discover is not None else _listed_digest
+    return digest(stream.columns)
 
 
 @lru_cache(maxsize=1024)
@@ -157,26 +179,18 @@ def _listed_digest(columns: tuple[str, ...]) -> str:
     return columns_digest(columns)
 
 
-def _error(stream: Stream, release: Release) -> dict[str, Any]:
-    """How far counts are expected to err, the scale of the noise where that is all there is, and in which
-    blocks of timestamps it cancels."""
-    fields: dict[str, Any] = {}
-    if release.error is not None:
-        values = three_digits(release.error)
-        fields["error"] = _by_column(stream, values.tolist()) if len(values) > 1 else float(values[0])
-    if release.noise_scale is not None:
-        fields["noise_scale"] = float(release.noise_scale)
-    if release.nesting is not None:
-        lengths, at, scale = release.nesting
-        fields["blocks"] = {"lengths": lengths, "at": at, "scale": float(scale)}
-    if release.rollups:
-        fields["rollups"] = release.rollups
-    return fields
+def _error(stream: Stream, release: Release) -> Any:
+    if release.error is None:
+        return None
+    values = three_digits(release.error)
+    return _by_column(stream, values.tolist()) if len(values) > 1 else float(values[0])
 
 
-def _minimum(stream: Stream) -> dict[str, Any]:
-    """That counts are cut off below, so that a reader of the record alone knows of the bias."""
-    return {} if stream.sink.minimum is None else {"minimum": stream.sink.minimum}
+def _blocks(release: Release) -> dict[str, Any] | None:
+    if release.nesting is None:
+        return None
+    lengths, at, scale = release.nesting
+    return {"lengths": lengths, "at": at, "scale": float(scale)}
 
 
 def clipped(release: Release, minimum: int | None) -> Release:
@@ -217,50 +231,6 @@ def three_digits(numbers: Floats) -> Floats:
 
 def _by_column(stream: Stream, values: list[Any]) -> list[Any] | dict[str, Any]:
     return values if stream.sink.counts == "array" else dict(zip(stream.columns, values, strict=True))
-
-
-def _window(stream: Stream, release: Release) -> dict[str, Any]:
-    """What a release over a sliding window says of it; nothing where the window is one timestamp."""
-    span = stream.mechanism.options.get("span", 1)
-    if span == 1:
-        return {}
-    if not release.history:
-        return {"span": span}
-    groups = [{"length": length, "total": total} for length, total in release.groups]
-    return {"span": span, "history": release.history, "groups": groups}
-
-
-def _local(release: Release) -> dict[str, Any]:
-    """What reports were for, and what the next ones are to be made for."""
-    if release.phase is None:
-        return {}
-    threshold = {} if release.threshold is None else {"threshold": release.threshold}
-    return {"phase": release.phase, **threshold}
-
-
-def _noise(stream: Stream) -> dict[str, str]:
-    """That noise is Gaussian, where it is: then units are of mu squared (``eventveil.privacy.gaussian``)."""
-    delta = stream.mechanism.delta
-    return {} if delta is None else {"noise": "gaussian", "delta": str(delta)}
-
-
-def _discovery(stream: Stream) -> dict[str, dict[str, str]]:
-    """What a window pays for columns that are found in the data, beside what the mechanism may spend."""
-    how = stream.counts.discover
-    return {} if how is None else {"discovery": {"epsilon": number(how.epsilon), "delta": str(how.delta)}}
-
-
-def _charge(stream: Stream, release: Release, units: int) -> dict[str, Any]:
-    return {
-        "mechanism": stream.mechanism.kind,
-        "epsilon": stream.mechanism.epsilon_text,
-        **_noise(stream),
-        **_discovery(stream),
-        "window": stream.mechanism.window,
-        "units": units,
-        "spent": {"test": release.test, "publish": release.publish},
-        "window_spent": release.window_spent,
-    }
 
 
 _INSTALLED = Path(__file__).parents[1] / "data" / "schemas"
