@@ -220,36 +220,23 @@ def cost_of(stream: Stream, span: int) -> Cost:
     return Cost(stream.name, met, covering, together((), (normal,)), level, steps_apart(stream), normal)
 
 
-def totals(streams: Sequence[Stream], budget: Budget | None) -> tuple[PopulationCost, ...]:
-    """The sums of all populations, in the order of their first streams.
+def totals(
+    streams: Sequence[Stream], budget: Budget | None, span: int | None = None
+) -> tuple[PopulationCost, ...]:
+    """The sums of all populations over any ``span`` (ms), in the order of their first streams.
 
-    The span is the budget's; without a budget it is the longest window of the population's streams.
-    ``eventveil.kinds.registry`` knows which streams have a sum.
+    By default the span is the budget's; without a budget it is the longest window of the population's
+    streams. ``eventveil.kinds.registry`` knows which streams have a sum.
     """
-    return tuple(
-        _total(population, members, budget) for population, members in _by_population(streams).items()
-    )
-
-
-def totals_over(streams: Sequence[Stream], span: int) -> tuple[PopulationCost, ...]:
-    """The sums of all populations over any ``span`` (ms), without a cap; in the order of ``totals``."""
-    return tuple(
-        replace(
-            _total(population, members, None), span=span, costs=tuple(cost_of(one, span) for one in members)
-        )
-        for population, members in _by_population(streams).items()
-    )
-
-
-def _by_population(streams: Sequence[Stream]) -> dict[str, list[Stream]]:
     populations: dict[str, list[Stream]] = {}
     for stream in streams:
         populations.setdefault(stream.source.population, []).append(stream)
-    return populations
+    return tuple(_total(name, members, budget, span) for name, members in populations.items())
 
 
-def _total(population: str, streams: list[Stream], budget: Budget | None) -> PopulationCost:
-    span = budget.span if budget else max(s.mechanism.window * s.timeline.interval for s in streams)
+def _total(population: str, streams: list[Stream], budget: Budget | None, span: int | None) -> PopulationCost:
+    if span is None:
+        span = budget.span if budget else max(s.mechanism.window * s.timeline.interval for s in streams)
     weakest: Adjacency = "substitute"
     if any(stream.mechanism.adjacency == "add-remove" for stream in streams):
         weakest = "add-remove"

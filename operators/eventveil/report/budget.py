@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eventveil.describe.guarantee import consecutive, duration_words, number
-from eventveil.describe.sums import NO_PROMISE, PopulationCost, delta_text, describe_unbounded, totals_over
+from eventveil.describe.sums import NO_PROMISE, PopulationCost, delta_text, describe_unbounded, totals
 from eventveil.kinds.registry import in_sums, unbounded
 from eventveil.mechanisms.registry import find
 from eventveil.model.topology import Stream, Topology
@@ -49,11 +49,11 @@ def populations(topology: Topology) -> tuple[Population, ...]:
     """Those of a topology, in the order of their first streams; those without any sum last."""
     streams = in_sums(topology)
     others = {name: tuple(map(describe_unbounded, ones)) for name, ones in unbounded(topology).items()}
-    spans = [totals_over(streams, span) for span in SPANS.values()]
+    spans = [totals(streams, None, span) for span in SPANS.values()]
     promises = {stream.name: _promise(stream) for stream in streams}
     found = [
-        _population(topology, totals, promises, others.pop(totals[0].population, ()))
-        for totals in zip(*spans, strict=True)
+        _population(topology, sums, promises, others.pop(sums[0].population, ()))
+        for sums in zip(*spans, strict=True)
     ]
     alone = [
         Population(name, (), (), None, None, None, _cap(topology, name), ones)
@@ -63,18 +63,18 @@ def populations(topology: Topology) -> tuple[Population, ...]:
 
 
 def _population(
-    topology: Topology, totals: tuple[PopulationCost, ...], promises: dict[str, str], beside: tuple[str, ...]
+    topology: Topology, sums: tuple[PopulationCost, ...], promises: dict[str, str], beside: tuple[str, ...]
 ) -> Population:
-    costs = zip(*(total.costs for total in totals), strict=True)
+    costs = zip(*(total.costs for total in sums), strict=True)
     lines = tuple(
         StreamCost(one[0].stream, promises[one[0].stream], tuple(number(cost.epsilon) for cost in one))
         for one in costs
     )
-    together = tuple(number(total.epsilon) for total in totals)
-    instead = tuple(number(total.instead) for total in totals)
-    name = totals[0].population
-    deltas = tuple(delta_text(total.delta) for total in totals) if totals[0].delta else None
-    others = tuple(delta_text(total.instead_delta) for total in totals) if totals[0].delta else None
+    together = tuple(number(total.epsilon) for total in sums)
+    instead = tuple(number(total.instead) for total in sums)
+    name = sums[0].population
+    deltas = tuple(delta_text(total.delta) for total in sums) if sums[0].delta else None
+    others = tuple(delta_text(total.instead_delta) for total in sums) if sums[0].delta else None
     more = instead != together
     cap = _cap(topology, name, _delta_of_cap(topology, name))
     if any(NO_PROMISE in delta for delta in (*(deltas or ()), *(others or ()))):
@@ -92,7 +92,8 @@ def _delta_of_cap(topology: Topology, name: str) -> str | None:
     """The delta that goes with the capped epsilon: over the span of the budget."""
     if topology.budget is None:
         return None
-    (total,) = (one for one in totals_over(in_sums(topology), topology.budget.span) if one.population == name)
+    found = totals(in_sums(topology), None, topology.budget.span)
+    (total,) = (one for one in found if one.population == name)
     return delta_text(total.delta) if total.delta else None
 
 
