@@ -92,20 +92,16 @@ class Counters:
 
     def __init__(self, columns: int, scale: Fraction, noise: NoiseSource) -> None:
         """``scale``: what ``PanPrivate.opening`` says for this timestamp."""
-        self._cells = noise.discrete_laplace(scale, columns)
-
-    @property
-    def cells(self) -> Counts:
-        """Counts and noise, int64 of shape (columns,): what is there to be seen. Not a copy."""
-        return self._cells
+        #: Counts and noise, int64 of shape (columns,): what is there to be seen.
+        self.cells = noise.discrete_laplace(scale, columns)
 
     def add(self, columns: NDArray[np.int64]) -> None:
         """Count events, given by their columns."""
-        np.add.at(self._cells, columns, 1)
+        np.add.at(self.cells, columns, 1)
 
     def wipe(self) -> None:
         """Leave nothing to be seen."""
-        self._cells.fill(0)
+        self.cells.fill(0)
 
 
 class PanPrivate(DissimilarityMechanism):

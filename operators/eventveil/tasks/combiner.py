@@ -217,7 +217,8 @@ class Combiner:
         #: Partials of which some pieces are here, by timestamp and partition.
         self._pieces: dict[tuple[int, int], _Pieces] = {}
         self._instance = instance
-        self._next = next_timestamp
+        #: The timestamp that is taken next.
+        self.next = next_timestamp
         self._reports = [_Reports() for _ in range(partitions)]
         # Of the next timestamp: what has been added up as it came, and from which partitions.
         self._sum: _Sum | _NamedSum = _NamedSum() if named else _Sum(columns)
@@ -236,7 +237,7 @@ class Combiner:
         StateRefused if the partial is foreign, malformed or contradicts one that was committed before.
         """
         self._check(partial)
-        if partial.timestamp < self._next:
+        if partial.timestamp < self.next:
             self._pass_over(partial)
             return
         reports, value = self._reports[partial.partition], value if partial.columns.size else b""
@@ -247,7 +248,7 @@ class Combiner:
             if (partial.timestamp, partial.partition) in self._pieces:
                 raise self._two(partial)
             reports.add(partial.timestamp, value, offset)
-            if partial.timestamp == self._next:
+            if partial.timestamp == self.next:
                 self._add_up(partial.partition, [partial] if value else [])
         elif known != value:
             raise self._two(partial)
@@ -270,7 +271,7 @@ class Combiner:
             return
         del self._pieces[place]
         self._reports[partial.partition].add(partial.timestamp, together, pieces.first_offset)
-        if partial.timestamp == self._next:
+        if partial.timestamp == self.next:
             self._add_up(partial.partition, self._parts(together))
 
     def _two(self, partial: Partial) -> StateRefused:
@@ -289,11 +290,6 @@ class Combiner:
         for one in parts:
             self._sum.add(one)
         self._added.add(partition)
-
-    @property
-    def next(self) -> int:
-        """The timestamp that is taken next."""
-        return self._next
 
     def _pass_over(self, partial: Partial) -> None:
         first, last = self.missing.get(partial.partition, (0, -1))
@@ -352,7 +348,7 @@ class Combiner:
 
         Also where its partial is there, or comes before they are taken: whether it does depends on data.
         """
-        first = max(first, self._next)
+        first = max(first, self.next)
         if first > last:
             return False
         touching = {
@@ -373,29 +369,28 @@ class Combiner:
     @property
     def given_up(self) -> tuple[tuple[int, int, int], ...]:
         """Partitions with the first and last timestamp, from the next on, that go without them."""
-        return tuple(sorted(one for one in self._given_up if one[2] >= self._next))
+        return tuple(sorted(one for one in self._given_up if one[2] >= self.next))
 
     @property
     def left_out(self) -> list[int]:
         """The partitions that the next timestamp goes without, ascending."""
-        return sorted({one for one, first, last in self._given_up if first <= self._next <= last})
+        return sorted({one for one, first, last in self._given_up if first <= self.next <= last})
 
     def complete(self) -> bool:
         """Whether every partition has reported on the next timestamp and none is on hold, or was given up."""
         left_out = self.left_out
         return all(
             partition in left_out
-            or (reports.has(self._next) and self._on_hold.get(partition, self._next + 1) > self._next)
+            or (reports.has(self.next) and self._on_hold.get(partition, self.next + 1) > self.next)
             for partition, reports in enumerate(self._reports)
         )
 
     def lacks_next(self) -> bool:
         """Whether a partition has reported a later timestamp and not the next one, which never comes then."""
         firsts = ((partition, reports.first) for partition, reports in enumerate(self._reports))
-        pieces = {partition for timestamp, partition in self._pieces if timestamp == self._next}
+        pieces = {partition for timestamp, partition in self._pieces if timestamp == self.next}
         return any(
-            first is not None and first > self._next and partition not in pieces
-            for partition, first in firsts
+            first is not None and first > self.next and partition not in pieces for partition, first in firsts
         )
 
     def take(self) -> Merged:
@@ -410,8 +405,8 @@ class Combiner:
             self._sum.taken()
             self._added = set()
         for partition, reports in enumerate(self._reports):
-            reported = reports.has(self._next)
-            value = reports.take(self._next) if reported else b""
+            reported = reports.has(self.next)
+            value = reports.take(self.next) if reported else b""
             if partition in left_out:
                 self._leave_out(partition, reported)
             elif value and partition not in self._added:
@@ -419,8 +414,8 @@ class Combiner:
         merged, self._added = self._sum.taken(), set()
         if self._pieces:
             # Of a partition that was given up: what is still to come of them is passed over.
-            self._pieces = {place: one for place, one in self._pieces.items() if place[0] > self._next}
-        self._next += 1
+            self._pieces = {place: one for place, one in self._pieces.items() if place[0] > self.next}
+        self.next += 1
         self._given_up = {*self.given_up}
         return merged
 
@@ -428,8 +423,8 @@ class Combiner:
         if reported:
             self.discarded += 1
         else:
-            first, _ = self.missing.get(partition, (self._next, 0))
-            self.missing[partition] = (first, self._next)
+            first, _ = self.missing.get(partition, (self.next, 0))
+            self.missing[partition] = (first, self.next)
 
     @property
     def waiting(self) -> int:

@@ -148,25 +148,17 @@ class ValueStream(ABC):
         self.units = shape.levels
         self._ledger = PositionLedger(self.units)
         self._smoother = smoother(shape.smoother, shape.length, shape.alpha)
-        self._position = 0  # values seen
+        #: How many values have been seen.
+        self.position = 0
         self._held: list[int] = []
-        self._threshold: int | None = None  # None while values are held back
+        #: Values are cut off here, in steps of the grid; None while values are held back. It is private.
+        self.threshold: int | None = None
         self._tree: TreeNoise | None = None  # None between chunks
         self._offset = 0  # values of this chunk
         self._partial = 0  # true sum of the open node
         self._chunk_sum = 0  # noisy sum of this chunk's nodes
         self._reference: int | None = None  # that of the first chunk under this threshold
         self._usable = True
-
-    @property
-    def threshold(self) -> int | None:
-        """Values are cut off here, in steps of the grid; None while values are held back. It is private."""
-        return self._threshold
-
-    @property
-    def position(self) -> int:
-        """How many values have been seen."""
-        return self._position
 
     @property
     def charged_until(self) -> int:
@@ -189,13 +181,13 @@ class ValueStream(ABC):
         charges: list[Charge] = []
         done = 0
         while done < len(values):
-            if self._threshold is None:
+            if self.threshold is None:
                 stop = done + min(len(values) - done, self.shape.held - len(self._held))
                 held[done:stop] = True
                 self._hold(values[done:stop], charges)
             else:
                 stop = done + min(len(values) - done, self.shape.chunk - self._offset)
-                readings[done:stop] = self._release(values[done:stop], self._threshold, charges)
+                readings[done:stop] = self._release(values[done:stop], self.threshold, charges)
             done = stop
         self._usable = True
         return Readings(readings, held, tuple(charges))
@@ -210,12 +202,12 @@ class ValueStream(ABC):
 
     def _hold(self, values: NDArray[np.int64], charges: list[Charge]) -> None:
         self._held += values.tolist()
-        self._position += len(values)
+        self.position += len(values)
         if len(self._held) == self.shape.held:
-            charge = Charge("threshold", self._position - self.shape.held, self._position, self.units)
+            charge = Charge("threshold", self.position - self.shape.held, self.position, self.units)
             self._ledger.charge(charge)
             charges.append(charge)
-            self._threshold = self._estimate(np.array(self._held, np.int64))
+            self.threshold = self._estimate(np.array(self._held, np.int64))
             self._held, self._reference = [], None
 
     def _release(self, values: NDArray[np.int64], threshold: int, charges: list[Charge]) -> NDArray[np.int64]:
@@ -236,7 +228,7 @@ class ValueStream(ABC):
         self._partial = int(sums[-1])
         self._chunk_sum += int(noisy.sum())
         self._offset += len(values)
-        self._position += len(values)
+        self.position += len(values)
         if self._offset == self.shape.chunk:
             self._end_chunk(threshold)
         return readings
@@ -256,7 +248,7 @@ class ValueStream(ABC):
         return threshold * self.shape.node // 2 if guess is None else guess
 
     def _plant(self, threshold: int, charges: list[Charge]) -> TreeNoise:
-        charge = Charge("tree", self._position, self._position + self.shape.chunk, self.shape.levels)
+        charge = Charge("tree", self.position, self.position + self.shape.chunk, self.shape.levels)
         self._ledger.charge(charge)
         charges.append(charge)
         self._tree = self._new_tree(threshold)
@@ -274,7 +266,7 @@ class ValueStream(ABC):
         if self._reference is None:
             self._reference = self._chunk_sum
         elif self._has_drifted(self._chunk_sum, self._reference, threshold):
-            self._threshold = None
+            self.threshold = None
         self._tree, self._offset, self._partial, self._chunk_sum = None, 0, 0, 0
 
     def _has_drifted(self, total: int, reference: int, threshold: int) -> bool:
@@ -293,10 +285,10 @@ class ValueStream(ABC):
         return orjson.dumps(
             {
                 "settings": self.settings(),
-                "position": self._position,
+                "position": self.position,
                 "charged_until": self._ledger.charged_until,
                 "held": self._held,
-                "threshold": self._threshold,
+                "threshold": self.threshold,
                 "tree": None if self._tree is None else self._tree.snapshot(),
                 "offset": self._offset,
                 "partial": self._partial,
@@ -330,8 +322,8 @@ class ValueStream(ABC):
         reference = values.optional("reference", -POSITION_LIMIT, POSITION_LIMIT)
         self._chunk_sum, self._reference = chunk_sum, reference
         self._ledger = PositionLedger(self.units, charged)
-        self._smoother, self._tree, self._threshold, self._held = remembered, tree, threshold, list(held)
-        self._position, self._offset, self._partial = position, offset, partial
+        self._smoother, self._tree, self.threshold, self._held = remembered, tree, threshold, list(held)
+        self.position, self._offset, self._partial = position, offset, partial
         self._usable = True
 
 

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from math import inf
 from typing import NamedTuple
 
@@ -97,7 +97,8 @@ class Assignment:
         self._patience, self._doubt_seconds, self._doubted = patience, doubt_seconds, doubted
         self._observation, self._told, self._wake = observation, told, wake
         self._supervisors: dict[TopicPartition, asyncio.Task[None]] = {}
-        self._ready: dict[TopicPartition, Runner] = {}
+        #: The owners that have taken over.
+        self.owners: dict[TopicPartition, Runner] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticks = 0
         #: Whose owner may have something to do before it is due, and the others.
@@ -116,27 +117,22 @@ class Assignment:
         """Own nothing; returns at once."""
         for task in self._supervisors.values():
             task.cancel()
-        for owner in self._ready.values():
+        for owner in self.owners.values():
             owner.end()
         self._supervisors.clear()
-        self._ready.clear()
+        self.owners.clear()
         self._lively.clear()
         self._at_rest.clear()
 
     def doubt(self, tp: TopicPartition, what: str) -> None:
         """End the owner of a partition, if there is one: the next owner finds out what is the matter."""
-        owner = self._ready.pop(tp, None)
+        owner = self.owners.pop(tp, None)
         if owner is not None:
             owner.end(Unsettled(str(tp), what))
 
-    @property
-    def owners(self) -> Mapping[TopicPartition, Runner]:
-        """The owners that have taken over."""
-        return self._ready
-
     def wanted(self) -> dict[TopicPartition, int]:
         """The partitions to fetch from now, and their owners' tokens; from any thread."""
-        return {tp: owner.token for tp, owner in self._ready.copy().items() if owner.has_credit}
+        return {tp: owner.token for tp, owner in self.owners.copy().items() if owner.has_credit}
 
     def handle(self, chunk: Chunk) -> None:
         """Give a chunk to the owner it was fetched for, if that still owns the partition; returns at once.
@@ -145,7 +141,7 @@ class Assignment:
         serves them first come, first served.
         """
         tp = TopicPartition(chunk.topic, chunk.partition)
-        owner = self._ready.get(tp)
+        owner = self.owners.get(tp)
         if owner is not None and owner.token == chunk.generation:
             self._rouse([tp])
             self._spawn(tp, owner, self._observe(tp, owner, chunk))
@@ -165,7 +161,7 @@ class Assignment:
         """
         self._ticks += 1
         everyone = self._ticks % _TICKS_OF_REST == 0
-        self._rouse(self._ready if everyone else self._rested(now))
+        self._rouse(self.owners if everyone else self._rested(now))
         for tp, owner in self._those(self._lively):
             task = owner.task
             if everyone or owner.busy or not _rests(task, now):
@@ -194,7 +190,7 @@ class Assignment:
 
     def _those(self, partitions: Iterable[TopicPartition]) -> list[tuple[TopicPartition, Runner]]:
         """Which of them are owned, and by whom."""
-        return [(tp, self._ready[tp]) for tp in partitions if tp in self._ready]
+        return [(tp, self.owners[tp]) for tp in partitions if tp in self.owners]
 
     def _tick(self, tp: TopicPartition, owner: Runner) -> None:
         if not owner.busy:
@@ -222,8 +218,8 @@ class Assignment:
         """
         lively = (_moment(owner.task) for _, owner in self._those(self._lively))
         resting = (rest.moment for rest in self._at_rest.values())
-        known = inf if len(self._ready) == len(self._supervisors) else now + _UNKNOWN_MS
-        return min((*lively, *resting, known)) if self._ready else -inf
+        known = inf if len(self.owners) == len(self._supervisors) else now + _UNKNOWN_MS
+        return min((*lively, *resting, known)) if self.owners else -inf
 
     def resting(self, now: int) -> set[TopicPartition]:
         """The partitions that have closed what is being released, at ``now`` in epoch milliseconds.
@@ -238,7 +234,7 @@ class Assignment:
             for tp, task in lively
             if task.closed is not None and task.closed > since and task.due is not None and task.due > now
         }
-        awaits = (owner.task.awaited for owner in self._ready.values()) if closed else ()
+        awaits = (owner.task.awaited for owner in self.owners.values()) if closed else ()
         return closed if any(one is not None and since < one <= now for one in awaits) else set()
 
     def rest_seconds(self, now: int) -> float:
@@ -259,8 +255,8 @@ class Assignment:
         except OwnerClosed:
             pass
         except Exception as error:
-            if self._ready.get(tp) is owner:
-                del self._ready[tp]
+            if self.owners.get(tp) is owner:
+                del self.owners[tp]
             owner.end(error)
 
     async def _supervise(self, tp: TopicPartition) -> None:
@@ -307,7 +303,7 @@ class Assignment:
             if not await self._go_to(tp, resume):
                 # The rebalance that explains it cancels this task; if none comes, nobody else will own it.
                 raise _NotAssigned(tp)
-            self._ready[tp] = owner
+            self.owners[tp] = owner
             self._rouse([tp])
             self._tick(tp, owner)
             self._wake(None)

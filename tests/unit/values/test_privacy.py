@@ -47,7 +47,7 @@ def test_a_stream_that_charges_a_position_twice_is_stopped(monkeypatch: pytest.M
 
     def forgets(self: stream.ValueStream, theta: int) -> None:
         honest(self, theta)
-        self._position -= 1
+        self.position -= 1
 
     monkeypatch.setattr(stream.ValueStream, "_end_chunk", forgets)
     broken = checks.tops(SeededNoise(1))
