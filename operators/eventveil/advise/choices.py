@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from eventveil.advise.generating import HOUR
 from eventveil.mechanisms.registry import KINDS, options_of
 from eventveil.model.topology import Adjacency, MechanismSettings, Option
 from eventveil.topology.document import Scalar
 from eventveil.topology.options import LONGEST_WINDOW, option_of
-from eventveil.topology.periods import DAY, derived
+from eventveil.topology.periods import DAY, HOUR, derived
 from eventveil.topology.problems import START
 
 INTERVALS = (HOUR // 4, HOUR, 3 * HOUR, DAY)

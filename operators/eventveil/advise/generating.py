@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.topology.periods import DAY
+from eventveil.topology.periods import DAY, HOUR
 
-HOUR = 3_600_000
 #: What the first columns are called; later ones have numbers.
 SECTIONS = ("home", "search", "product", "basket", "account", "offers", "help", "stores")
 #: Sessions that begin in each hour of a day and on each day of a week from Monday on, relative to each other.

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.advise.choices import NORMAL, Bounding, Candidate
-from eventveil.advise.generating import HOUR
 from eventveil.advise.reading import ReadEvents
 from eventveil.advise.scoring import HOPELESS, pooled, sizes, within
 from eventveil.advise.searching import OTHER, Findings
 from eventveil.describe.guarantee import count, duration_words
-from eventveil.topology.periods import DAY
+from eventveil.topology.periods import DAY, HOUR
 
 #: Said before anything else: what advice costs.
 LEAKS = (

@@ -12,7 +12,6 @@ import click
 
 from eventveil.advise import report
 from eventveil.advise.choices import Question
-from eventveil.advise.generating import HOUR
 from eventveil.advise.page import page
 from eventveil.advise.planning import plan_of
 from eventveil.advise.reading import ReadEvents, read_events, without_apart
@@ -36,7 +35,7 @@ from eventveil.process.atomic_file import OWNER_ONLY, appearing
 from eventveil.replay.processes import cores
 from eventveil.topology.document import Scalar
 from eventveil.topology.loading import load_text
-from eventveil.topology.periods import DAY
+from eventveil.topology.periods import DAY, HOUR
 from eventveil.topology.problems import START
 from eventveil.topology.scalars import DELTAS, Rational, UnfitError
 

@@ -6,13 +6,14 @@ import re
 
 import click
 
-from eventveil.advise.generating import HOUR, Events, Traffic, draw, json_lines, labels, user_names
+from eventveil.advise.generating import Events, Traffic, draw, json_lines, labels, user_names
 from eventveil.advise.writing import TopologyPlan
 from eventveil.cli.files import refuse_existing, write_topology
 from eventveil.cli.options import TimeOption
 from eventveil.cli.words import exit_on_error
 from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339
+from eventveil.topology.periods import HOUR
 from eventveil.topology.spec import NAME, NAME_EXPECTED
 
 _MOST = 100_000_000

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from eventveil.advise.generating import HOUR
 from eventveil.advise.planning import with_columns
 from eventveil.advise.reading import find_columns, types_of
 from eventveil.advise.writing import TopologyPlan
@@ -26,6 +25,7 @@ from eventveil.model.topology import Counts, MechanismSettings, Sink, Source, St
 from eventveil.replay.files import open_file
 from eventveil.replay.inputs import Input
 from eventveil.replay.rekeying import open_topic
+from eventveil.topology.periods import HOUR
 from eventveil.topology.spec import LONGEST_NAME
 
 FOUND = "found"
