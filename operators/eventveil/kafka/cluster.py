@@ -186,13 +186,8 @@ class Cluster:
         collection = TopicCollection(sorted(names))
         with self._client() as admin:
             for name, future in admin.describe_topics(collection, request_timeout=_TIMEOUT_SECONDS).items():
-                try:
-                    with needing("Describe", f"topic {name}"):
-                        description = future.result()
-                except KafkaException as error:
-                    if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                        raise
-                else:
+                with _missing_is_fine(), needing("Describe", f"topic {name}"):
+                    description = future.result()
                     found[name] = Topic(name, str(description.topic_id), len(description.partitions))
         return found
 
@@ -283,12 +278,8 @@ class Cluster:
         """Delete topics, in one request, and wait until the brokers have; one that is gone is no error."""
         futures = self._admin.delete_topics([*names], operation_timeout=_TIMEOUT_SECONDS) if names else {}
         for name, future in futures.items():
-            try:
-                with needing("Delete", f"topic {name}"):
-                    future.result()
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
+            with _missing_is_fine(), needing("Delete", f"topic {name}"):
+                future.result()
         give_up = time.monotonic() + _TIMEOUT_SECONDS
         while self.topics([*futures]) and time.monotonic() < give_up:
             time.sleep(0.1)
@@ -296,12 +287,8 @@ class Cluster:
     def delete_group(self, group: str) -> None:
         """Delete a consumer group that has no members; one that is gone is no error."""
         (future,) = self._admin.delete_consumer_groups([group]).values()
-        try:
-            with needing("Delete", f"group {group}"):
-                future.result()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
-                raise
+        with _missing_is_fine(), needing("Delete", f"group {group}"):
+            future.result()
 
     def first_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset that each partition still has."""
@@ -375,13 +362,20 @@ class Cluster:
     def _told_members(self, group: str) -> int:
         with self._client() as admin:
             (future,) = admin.describe_consumer_groups([group]).values()
-            try:
-                with needing("Describe", f"group {group}"):
-                    return len(future.result().members)
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                    return 0
-                raise
+            members = 0
+            with _missing_is_fine(), needing("Describe", f"group {group}"):
+                members = len(future.result().members)
+        return members
+
+
+@contextmanager
+def _missing_is_fine() -> Iterator[None]:
+    """Pass over an error that says that there is no such topic or group."""
+    try:
+        yield
+    except KafkaException as error:
+        if error.args[0].code() not in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND}:
+            raise
 
 
 def _exists(error: BaseException) -> bool:
