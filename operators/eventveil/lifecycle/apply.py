@@ -332,8 +332,9 @@ class StreamMigrator:
 
     def _table(self, place: TopicPartition) -> dict[bytes, bytes]:
         """What a place holds, wherever that still is, without fencing its writer."""
-        now = self._layout.now(place) if self._layout and place != self._budget else place
-        return {} if now is None else read_table(self._topology.kafka, *now)
+        if self._layout and place != self._budget:
+            return self._layout.table(place)
+        return read_table(self._topology.kafka, *place)
 
     def _inputs(self, checkpoint: Checkpoint, *, lost: bool = False) -> InputTopics:
         """The topics that the life stands on, as they are now.

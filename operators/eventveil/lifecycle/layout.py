@@ -96,6 +96,11 @@ class Layout:
             return next((one for one, held in self._found.items() if held == source), None)
         return place if place.partition < self._size else None
 
+    def table(self, place: TopicPartition) -> dict[bytes, bytes]:
+        """What has to be at a place, wherever that still is, without fencing its writer."""
+        now = self.now(place)
+        return {} if now is None else read_table(self._topology.kafka, *now)
+
     def arrange(self, check_stopped: Callable[[], None]) -> list[TopicPartition]:
         """Give every source partition a place, and move what is in another; what was moved.
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.log import first_appended, read_table
+from eventveil.kafka.log import first_appended
 from eventveil.kinds.placement import rekeying_places, writer_of
 from eventveil.lifecycle.apply import MigrationStep, StreamMigrator, Taken, check_begun, looked
 from eventveil.lifecycle.layout import Layout
@@ -107,8 +107,7 @@ class StageMigrator:
     def _table(self, place: TopicPartition) -> Mapping[bytes, bytes]:
         if self._fenced:
             return self._fenced[place]
-        now = self._layout.now(place)
-        return {} if now is None else read_table(self._topology.kafka, *now)
+        return self._layout.table(place)
 
     def _read(
         self, place: TopicPartition, table: Mapping[bytes, bytes]

@@ -17,7 +17,6 @@ from typing import Any
 from eventveil.formats.change import Difference
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.log import read_table
 from eventveil.kinds.placement import ReadingPlan, value_places, writer_of
 from eventveil.kinds.registry import plan_readings
 from eventveil.lifecycle.apply import check_stopped, looked
@@ -112,8 +111,7 @@ class ValuesMigrator:
     def _table(self, place: TopicPartition) -> Table:
         """What a place holds: all streams over the topic have their state there, so it is read once."""
         if place not in self._tables:
-            now = self._layout.now(place)
-            self._tables[place] = {} if now is None else read_table(self._topology.kafka, *now)
+            self._tables[place] = self._layout.table(place)
         return self._tables[place]
 
     def _looked(self, plan: ReadingPlan) -> Known:
