@@ -25,12 +25,16 @@ _LANES = {
 _LANE_OF = {subject: lane for lane, subjects in _LANES.items() for subject in subjects}
 #: The others that take longest, longest first, so that none of them begins when all others are done.
 _LONG = (
-    "mutants", "flink", "migrate_ground", "surroundings", "worker_killed", "formats", "clusters", "migrate",
-    "security", "faust_regressions", "worker", "writer", "witness", "ledger", "pan_private", "fail_closed",
-    "rights", "topics_without_a_broker",
+    "flink", "mutants", "migrate_ground", "pan_private", "worker_killed", "repartition", "doctor",
+    "surroundings", "formats", "clusters", "migrate", "security", "faust_regressions", "worker", "writer",
+    "witness", "ledger", "fail_closed", "rights", "topics_without_a_broker",
 )  # fmt: skip
 #: Files of the other tests that compute longest. Most others of tests/contract come next.
-_COMPUTING = ("test_likelihood", "test_suite", "test_migration", "test_audit", "test_utility_seasonal")
+_COMPUTING = (
+    "test_likelihood", "test_suite", "test_searching", "test_crash_histories", "test_audit",
+    "test_utility_seasonal", "test_utility", "test_migration", "test_budget", "test_intervals",
+    "test_processes",
+)  # fmt: skip
 #: Of the other tests beside those on Kafka, which have 0.
 _NICENESS = 15
 
