@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
+from functools import partial
 from itertools import islice
 from random import Random
 from typing import Any
@@ -18,6 +19,7 @@ from eventveil.decoding.rules import Decoder, Rejection, parse, weigh
 from eventveil.model.fields import joined
 from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Chunk, Origin
 from eventveil.model.topology import Condition, NameMap, Source, Stream
+from eventveil.tasks import passed_on
 from eventveil.tasks.aggregate import PartitionAggregator
 from tests.fuzz import avro
 from tests.fuzz.values import mutated
@@ -153,13 +155,12 @@ def _streams(chance: Random) -> list[Stream]:
         "max_ahead": chance.choice((7, 200)),
         "lateness": chance.choice((0, 5, 50)),
     }
-    around = chance.random() < 0.75
-    if not around:
+    if chance.random() < 0.25:
         shared |= {"raw": "raw", "topic": "re-keyed", "append_time": "broker"}
     shared["user_type"] = chance.choice(("string", "string", "integer", "either"))
     if chance.random() < 0.3:
         shared["user"] = joined(["/user", "/id"])
-    elif around and chance.random() < 0.4:
+    elif chance.random() < 0.4:
         shared["user"] = chance.choice(("$key", "$headers/user", joined(["$key", "/user"])))
     if chance.random() < 0.3:
         shared["format"] = chance.choice(("json-schema", "avro"))
@@ -176,15 +177,11 @@ def _streams(chance: Random) -> list[Stream]:
                 )
             ),
             **chance.choice(({}, {"unknown": "ignore"}, {"unknown": "column", "unknown_column": 1})),
-            "column": chance.choice(
-                ("/column", "/column", "/page/section", "$headers/column" if around else "/column")
-            ),
-            "time": chance.choice(("/time", "/time", "/time", "$time" if around else "/time")),
+            "column": chance.choice(("/column", "/column", "/page/section", "$headers/column")),
+            "time": chance.choice(("/time", "/time", "/time", "$time")),
             "own_time": chance.random() < 0.5,
             "max_bytes": chance.choice((100, 1_000_000, 1_000_000)),
-            "filter": tuple(
-                chance.sample(_CONDITIONS + (_AROUND if around else ()), chance.choice((0, 0, 0, 1, 2)))
-            ),
+            "filter": tuple(chance.sample(_CONDITIONS + _AROUND, chance.choice((0, 0, 0, 1, 2)))),
             "time_zone": chance.choice((None, None, "Europe/Berlin")),
         }
         mapped = own["column"]
@@ -208,27 +205,31 @@ def _chunk(chance: Random, position: int, clock: int, values: Any, one: Stream) 
         offsets.append(at)
         at += 1
     times = [max(0, clock - chance.choice((0, 0, 0, 4, 40))) for _ in values]
-    keys, headers = [None] * len(values), ()
+    keys = [_text(chance) for _ in values]
+    headers: Any = [_headers(chance) for _ in values] if chance.random() < 0.8 else ()
     if one.source.raw is not None:
-        headers = [
-            [
-                ("eventveil.partition", b"%d" % chance.randrange(2)),
-                ("eventveil.offset", b"%d" % offset),
-                ("eventveil.timestamp", b"%d" % time),
-            ]
-            for offset, time in zip(offsets, times, strict=True)
-        ]
-    else:
-        if chance.random() < 0.1:
-            times = [NO_APPEND_TIME] * len(times)
-        keys = [_text(chance) for _ in values]
-        if chance.random() < 0.8:
-            headers = [_headers(chance) for _ in values]
+        every = headers or [()] * len(values)
+        headers = [*map(partial(_rekeyed, chance), offsets, times, keys, every)]
+        keys = [None] * len(values)
+    elif chance.random() < 0.1:
+        times = [NO_APPEND_TIME] * len(times)
     own_times = [chance.choice((NO_OWN_TIME, clock - 9, clock - 2, 2**60)) for _ in values]
     return Chunk(
         one.source.topic, 0, 1, min([position, *offsets[:1]]), offsets, times, keys, values,
         max(position, at), headers, own_times=chance.choice(((), own_times)), schemas=avro.KNOWN,
     )  # fmt: skip
+
+
+def _rekeyed(chance: Random, offset: int, time: int, key: bytes | None, headers: Any) -> list[Any]:
+    """The headers of a record that was passed on."""
+    carried = [(passed_on._OWN + name, value) for name, value in headers]
+    return [
+        (passed_on._PARTITION, b"%d" % chance.randrange(2)),
+        (passed_on._OFFSET, b"%d" % offset),
+        (passed_on._TIME, b"%d" % time),
+        *([] if key is None else [(passed_on._KEY, key)]),
+        *carried,
+    ]
 
 
 def _text(chance: Random) -> bytes | None:
@@ -294,7 +295,8 @@ def _observe(aggregator: PartitionAggregator, singles: dict[str, OneByOne], chun
         around = Envelope(chunk.keys[index], headers, append_time, own_time)
         if rekeyed:
             told = dict(headers)
-            order = Origin(append_time, int(told["eventveil.partition"]), offset)
+            order = Origin(append_time, int(told[passed_on._PARTITION]), offset)
+            around = Envelope(told.get(passed_on._KEY), passed_on._own_headers(headers), append_time)
         for name, single in singles.items():
             boundaries = aggregator.counters[name].boundaries
             rejection = single.judge(offset, chunk.values[index], around, order, boundaries)
