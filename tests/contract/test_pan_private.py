@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -149,14 +148,6 @@ def test_the_counters_start_with_half_of_the_offer_that_is_charged(kind: str, in
 # Likelihood
 
 
-@cache
-def black_box(kind: str) -> tuple[PanPrivate, BlackBox]:
-    """For all tests of a kind: what was measured of a state and its counters is not measured again."""
-    noise = ProbingNoise()
-    mechanism = make(kind, noise, 2, epsilon=EPSILON)
-    return mechanism, BlackBox(mechanism, noise)
-
-
 def largest_loss(
     kind: str,
     arrivals: list[tuple[tuple[int, ...], tuple[int, ...]]],
@@ -169,9 +160,11 @@ def largest_loss(
     looks, the seed noise is given away, which can only make the loss larger. If it is ``counted_again``, the
     counters that were seen are lost, and others, with seeds that are given away, count everything.
     """
-    mechanism, box = black_box(kind)
+    noise = ProbingNoise()
+    mechanism = make(kind, noise, 2, epsilon=EPSILON)
+    box = BlackBox(mechanism, noise)
     largest = 0.0
-    pending: list[tuple[int, bytes, float]] = [(0, box.start, 0.0)]
+    pending: list[tuple[int, bytes, float]] = [(0, mechanism.snapshot(), 0.0)]
     while pending:
         i, state, loss = pending.pop()
         if i == len(arrivals):
@@ -201,6 +194,7 @@ def largest_loss(
 HERE, THERE, NOWHERE = (1, 0), (0, 1), (0, 0)
 
 
+@pytest.mark.slow
 @EVERY_KIND
 @pytest.mark.parametrize("seen", [None, 0, 1])
 @pytest.mark.parametrize("first", [(HERE, NOWHERE), (NOWHERE, HERE)])
