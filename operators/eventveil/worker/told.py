@@ -78,6 +78,8 @@ class Told:
         if obstacle is not None:
             self._tell_outage(obstacle)
             return
+        if asked:
+            self._observation.outage = None
         for (topic, reason), (text, partitions) in gathered.items():
             self._tell_reason(topic, reason, text, partitions)
 

@@ -97,6 +97,20 @@ def test_an_outage_is_told_once_with_what_is_the_matter_and_its_end(
     assert again.startswith("brokers answer again after 0 s; what became due meanwhile is released now")
 
 
+def test_an_outage_is_no_reason_any_more_once_a_broker_lets_the_worker_in(
+    logged: pytest.LogCaptureFixture,
+) -> None:
+    """Partitions may still wait, for their leaders or for enough replicas."""
+    found: list[EventveilError | None] = [NOTHING_LISTENS, None]
+    one = made(lambda: found.pop(0))
+    failures(one, [(0, LATER)], [(0, DOUBT)])
+    assert one._observation.outage == str(NOTHING_LISTENS), "a doubt asks no broker"
+    failures(one, [(0, NO_LEADER)])
+    assert one._observation.outage is None
+    one.taken_over()
+    assert logged.messages[-1].startswith("brokers answer again after 0 s")
+
+
 def test_a_doubt_asks_no_broker(logged: pytest.LogCaptureFixture) -> None:
     """It is what a broker said."""
     asked: list[None] = []
