@@ -309,6 +309,36 @@ def test_a_worker_that_comes_in_by_tokens_releases_and_all_commands_read_what_it
     assert "eyJ" not in log, "a token"
 
 
+def test_a_worker_goes_on_with_a_certificate_that_was_renewed_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of its clients: those that write, the consumer and that of librdkafka."""
+    if missing := missing_tools():
+        pytest.skip("; ".join(missing))
+    with secured_broker(tmp_path / "files") as broker:
+        application = Application(broker.bootstrap, tmp_path, partitions=1)
+        application.create()
+        certificate, key = map(str, broker.client)
+        security = {
+            "protocol": "SSL", "ca": str(broker.authority.file), "certificate": certificate, "key": key,
+            "key_password": "${KEY_PASSWORD}",
+        }  # fmt: skip
+        application.document["kafka"] = {"bootstrap": broker.door("MUTUAL"), "security": security}
+        application.write()
+        monkeypatch.setenv("KEY_PASSWORD", KEY_PASSWORD)
+        log = tmp_path / "worker.log"
+        with WorkerProcess("tests.worker.silent", application.path, log, "2") as worker:
+            wait_for_releases(application, 5)
+            # From now on the broker takes no certificate like the one that the worker began with.
+            broker.stop()
+            broker.clients.write_bytes(broker.other.file.read_bytes())
+            broker.other.certificate(USER, KEY_PASSWORD)
+            broker.start()
+            wait_for_releases(application, len(application.releases()) + 20)
+            worker.signal(signal.SIGTERM)
+            assert worker.wait() == 0
+
+
 @pytest.mark.skipif(bool(NO_COMPILER), reason=NO_COMPILER)
 def test_topics_are_created_under_the_limits_of_a_managed_service(
     broker: SecuredBroker, tmp_path: Path

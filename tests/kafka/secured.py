@@ -184,6 +184,9 @@ class SecuredBroker(LocalBroker):
         self.other = Authority(folder, "another")
         self.provider = Provider(folder, self.authority)
         self.client = self.authority.certificate(USER, KEY_PASSWORD)
+        #: The authorities of clients that come in by the door MUTUAL, as of the start of the broker.
+        self.clients = folder / "clients.pem"
+        self.clients.write_bytes(self.authority.file.read_bytes())
         self._doors = {name: reserve() for name in DOORS}
         self.classes = [] if NO_COMPILER else [compiled(folder)]
         self.java = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{self.provider.keys}"]
@@ -214,6 +217,8 @@ class SecuredBroker(LocalBroker):
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.authority.file),
             "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.mutual.ssl.truststore.type": "PEM",
+            "listener.name.mutual.ssl.truststore.location": str(self.clients),
             f"{sasl}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
             # A session ends with its token: the broker closes the connection of who does not come in anew.
             f"{sasl}.oauthbearer.connections.max.reauth.ms": "3600000",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,6 +14,7 @@ from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError
 from confluent_kafka import KafkaException, Producer
 
+from eventveil.kafka.certificates import Renewing
 from eventveil.kafka.tokens import NoToken, Tokens, tokens
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Kafka, Security
@@ -143,10 +144,18 @@ def require_kerberos() -> None:
         ) from None
 
 
-def _ssl_context(kafka: Kafka) -> ssl.SSLContext | None:
-    security, ciphers = kafka.security, kafka.clients.ciphers
+def _ssl_context(kafka: Kafka) -> Renewing | None:
+    """None without TLS. Raises EventveilError if certificates cannot be used."""
+    security = kafka.security
     if not security.protocol.endswith("SSL"):
         return None
+    files = [path for path in (security.ca, security.certificate, security.key) if path]
+    return Renewing(partial(_made_context, kafka), files)
+
+
+def _made_context(kafka: Kafka) -> ssl.SSLContext:
+    """Of the files as they are. Raises as ``_ssl_context`` does."""
+    security, ciphers = kafka.security, kafka.clients.ciphers
     try:
         context = ssl.create_default_context(cafile=security.ca)
     except (OSError, ValueError) as error:

@@ -32,8 +32,8 @@ _SHORT_SECONDS, _OUTAGE_SECONDS = 10.0, 60.0
 class Told:
     """Logs why partitions are taken over again.
 
-    ``obstacle`` says what keeps this process from all brokers, or None; it may block for seconds, and
-    ``diagnosing`` runs it in a thread. ``observation`` is told of an outage.
+    ``obstacle`` says what keeps this process from all brokers, or None, or raises it; it may block for
+    seconds, and ``diagnosing`` runs it in a thread. ``observation`` is told of an outage.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Told:
     async def _tell(self) -> None:
         await asyncio.sleep(_GATHER_SECONDS)
         asked, self._of_cluster = self._of_cluster, False
-        obstacle = await self._diagnosing(self._obstacle) if asked else None
+        obstacle = await self._diagnosed() if asked else None
         gathered, self._gathered, self._telling = self._gathered, {}, None
         if obstacle is not None:
             self._tell_outage(obstacle)
@@ -82,6 +82,14 @@ class Told:
             self._observation.outage = None
         for (topic, reason), (text, partitions) in gathered.items():
             self._tell_reason(topic, reason, text, partitions)
+
+    async def _diagnosed(self) -> EventveilError | None:
+        try:
+            found: EventveilError | None = await self._diagnosing(self._obstacle)
+        except EventveilError as error:
+            # Certificates that cannot be read, perhaps because they are being renewed.
+            return error
+        return found
 
     def _tell_outage(self, obstacle: EventveilError) -> None:
         now, self._observation.outage = time.monotonic(), str(obstacle)

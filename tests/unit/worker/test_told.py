@@ -111,6 +111,15 @@ def test_an_outage_is_no_reason_any_more_once_a_broker_lets_the_worker_in(
     assert logged.messages[-1].startswith("brokers answer again after 0 s")
 
 
+def test_certificates_that_cannot_be_read_are_the_obstacle(logged: pytest.LogCaptureFixture) -> None:
+    def unreadable() -> None:
+        raise EventveilError("kafka.security.ca ca.pem: it cannot be used")
+
+    failures(made(unreadable), [(0, LATER)], [(0, LATER)])
+    (told,) = logged.messages
+    assert told.endswith("retrying: kafka.security.ca ca.pem: it cannot be used")
+
+
 def test_a_doubt_asks_no_broker(logged: pytest.LogCaptureFixture) -> None:
     """It is what a broker said."""
     asked: list[None] = []
