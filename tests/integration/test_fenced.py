@@ -112,6 +112,17 @@ def test_a_clock_that_is_behind_or_ahead_within_the_skew_decides(
     assert {record.value() for record in read(kafka, settled(kafka, topic))} == {b"state"}
 
 
+def test_a_take_over_shows_that_the_clock_is_behind(kafka: str, new_topic: NewTopic) -> None:
+    """Nothing else may be written for hours, because nothing is due by that clock."""
+    topic = new_topic("changelog", settings=COMPACTED | LOG_APPEND_TIME)
+    behind, right = clock_ahead(-3_600_000), clock_ahead(0)
+    for clock in (behind, right):
+        FencedTable(Kafka(kafka), unique("owner"), topic, 0, hear=clock.hear).take_over()
+    assert right.behind == 0
+    # It is no more than an hour, and less by what the answer took.
+    assert 3_000_000 < behind.behind <= 3_600_000
+
+
 @pytest.mark.parametrize("ahead", [3_600_000, 1_500])
 def test_nothing_is_committed_by_a_clock_that_is_ahead(kafka: str, new_topic: NewTopic, ahead: int) -> None:
     topic = new_topic("changelog", settings=COMPACTED | LOG_APPEND_TIME)

@@ -89,9 +89,17 @@ class FencedTable:
     """One changelog partition and its only writer. Its methods block; one thread at a time may call them."""
 
     def __init__(
-        self, kafka: Kafka, owner: str, topic: str, partition: int, fault: FaultHook = no_fault
+        self,
+        kafka: Kafka,
+        owner: str,
+        topic: str,
+        partition: int,
+        fault: FaultHook = no_fault,
+        hear: Callable[[int], None] | None = None,
     ) -> None:
+        """``hear`` is told when, by its clock, the broker has appended what was written, in epoch ms."""
         self.owner, self.topic, self.partition = owner, topic, partition
+        self._hear = hear
         self._kafka = kafka
         self._fault = fault
         self._writer: Writer | None = None
@@ -258,6 +266,7 @@ class FencedTable:
         appended = writer.write(taken())
         self._pass_each(f"{name}:produced", written)
         answers.note(appended)
+        self._tell_time(appended)
         # A slow answer leaves it open when the record was appended: then the state is written once more.
         for _ in range(_COMPARISONS):
             if answers.confirm(self.owner) or state is None:
@@ -265,6 +274,11 @@ class FencedTable:
             answers = _Answers(self.topic, self._floors, clock)
             answers.note(writer.write([state]))
         answers.insist(self.owner)
+
+    def _tell_time(self, appended: Iterable[Appended]) -> None:
+        times = [batch.time for batch in appended if batch.time is not None]
+        if self._hear is not None and times:
+            self._hear(max(times))
 
     def _pass_each(self, point: str, records: int) -> None:
         """Pass a point as often as there are records. There may be a million, and only tests have faults."""

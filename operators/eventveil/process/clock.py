@@ -1,9 +1,11 @@
-"""The clock that a worker decides by, and whether it may have been ahead of the broker's.
+"""The clock that a worker decides by, and whether it was ahead of the broker's or is behind it.
 
 A timestamp that is closed cannot be opened again, so a worker whose clock was ahead must not have closed it.
 The broker tells its time with every append. What is compared with it is not the clock of that moment but the
 furthest ahead that this owner has ever seen its clock, carried on by the monotonic clock: then it does not
 matter when the decision was made, on how many readings it rests, and whether the clock was set right since.
+
+A clock that is behind decides nothing wrong, only late: what is compared is the clock of the moment.
 """
 
 from __future__ import annotations
@@ -55,6 +57,8 @@ class PartitionClock:
         self.skew = skew
         self._clock = clock
         self._lead: int | None = None
+        #: How far a broker's clock was ahead of the monotonic one when it was last heard of, at least.
+        self._heard: int | None = None
         self._reading = threading.Lock()
 
     def now(self) -> int:
@@ -77,6 +81,23 @@ class PartitionClock:
             self.now()
         assert self._lead is not None
         return self._lead + elapsed - self._clock.shown(appended)
+
+    def hear(self, appended: int) -> None:
+        """A broker's clock showed ``appended`` just now, or some time ago."""
+        self._heard = self._clock.shown(appended) - self._clock.monotonic()
+
+    @property
+    def behind(self) -> int:
+        """By how many ms the clock is certainly behind that of the broker which was last heard of; else 0.
+
+        The monotonic clock carries on what that showed, so a clock that is set back is noticed before the
+        broker is heard of again, and one that is set right is behind no longer.
+        """
+        if self._heard is None:
+            return 0
+        # In this order, because a pause in between must not make it larger.
+        shown = self._heard + self._clock.monotonic()
+        return max(0, shown - self._clock.wall())
 
 
 class ClockAhead(EventveilError):

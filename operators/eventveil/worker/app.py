@@ -316,6 +316,7 @@ class Worker:
                     untimed=owner.task.untimed,
                     unread=owner.unread,
                     unregistered=owner.unregistered,
+                    behind=owner.behind,
                 )
                 for tp, owner in self._assignment.owners.items()
             }
@@ -331,9 +332,17 @@ class Worker:
         """Log which partitions are held up from now on, and which no longer are."""
         now = self.observation.holds(time.monotonic())
         for tp in sorted(now.keys() - before.keys()):
-            log.warning("%s, partition %d, is held up: %s", *tp, UNDO[now[tp]].format(topic=tp.topic))
+            if now[tp] != "clock":
+                log.warning("%s, partition %d, is held up: %s", *tp, UNDO[now[tp]].format(topic=tp.topic))
         for tp in sorted(before.keys() - now.keys()):
-            log.info("%s, partition %d, is no longer held up", *tp)
+            if before[tp] != "clock":
+                log.info("%s, partition %d, is no longer held up", *tp)
+        # This is one thing, whatever partitions a worker has.
+        was, behind = ("clock" in holds.values() for holds in (before, now))
+        if behind and not was:
+            log.warning("%s", UNDO["clock"].format(behind=self.observation.behind))
+        elif was and not behind:
+            log.info("the clock of this machine is no longer behind the brokers'")
         return now
 
     async def _keep_time(self) -> None:

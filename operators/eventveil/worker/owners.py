@@ -64,7 +64,9 @@ class Owners:
             raise grown(tp.topic, self._sizes[tp.topic], role)
         topic, partition, clock, restore = self._kept[role](tp)
         owner = writer_of(self._topology, topic, partition)
-        table = FencedTable(self._topology.kafka, owner, topic, partition, self._fault)
+        # Readings are due at no time.
+        hear = None if role == "perturb" else clock.hear
+        table = FencedTable(self._topology.kafka, owner, topic, partition, self._fault, hear)
         return Runner(tp, restore, table, self._context, clock)
 
     def _sanitize(self, place: TopicPartition) -> _Kept:

@@ -152,6 +152,12 @@ class Runner:
         return self._around.waits()
 
     @property
+    def behind(self) -> int:
+        """By how many ms the clock of this machine is behind the broker's, if that is more than declared."""
+        behind = self._clock.behind
+        return behind if behind > self._clock.skew else 0
+
+    @property
     def busy(self) -> bool:
         """Whether a chunk or a tick is being worked on."""
         return self._turn.locked()

@@ -194,8 +194,9 @@ METRICS = (
         "Owned partitions that are blocked until an operator acts: a transaction has been open for "
         f"{HELD_SECONDS:.0f} s or more (open-transaction), a source should have LogAppendTime and no longer "
         "has it (append-time), a schema registry cannot be queried (schema-registry) or does not know the "
-        "schema of a sink (sink-schema), or the watermark of an engine that counts is missing for a "
-        "timestamp that is due (watermark). The log says what to do.",
+        "schema of a sink (sink-schema), the watermark of an engine that counts is missing for a timestamp "
+        "that is due (watermark), or the clock of this machine is behind the brokers' by more than "
+        "clock_skew (clock). The log says what to do.",
         _held_up,
     ),
     Metric(

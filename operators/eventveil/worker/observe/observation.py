@@ -35,7 +35,7 @@ STALL_SECONDS = 60.0
 #: A transaction that has hidden what comes after it for so long is told of: most take milliseconds.
 HELD_SECONDS = 5.0
 #: What people do that holds up a partition until it is undone, and what readiness says of it.
-Hold = Literal["append-time", "schema-registry", "sink-schema", "open-transaction", "watermark"]
+Hold = Literal["append-time", "schema-registry", "sink-schema", "open-transaction", "watermark", "clock"]
 _HELD: Mapping[Hold, str] = {
     "append-time": "held up by records without the broker's append time: message.timestamp.type must be"
     " LogAppendTime",
@@ -43,6 +43,7 @@ _HELD: Mapping[Hold, str] = {
     "sink-schema": "held up by the schema of a sink, which was not found in the registry",
     "open-transaction": "held up by a transaction that was left open",
     "watermark": "held up by an engine that has not marked a due timestamp as complete",
+    "clock": "held up by the clock of this machine, which is behind the brokers' by more than clock_skew",
 }
 #: What is to be done, for the log.
 UNDO: Mapping[Hold, str] = {
@@ -72,6 +73,11 @@ UNDO: Mapping[Hold, str] = {
         "is released before. Check that the engine runs, and writes its watermark to every partition of "
         "{topic}"
     ),
+    "clock": (
+        "the clock of this machine is at least {behind} ms behind the brokers', which is more than "
+        "clock_skew. Timestamps are closed and released that much later. Set the clock right (is NTP "
+        "running?); nothing has to be restarted"
+    ),
 }
 HOLDS = tuple(_HELD)
 #: An event loop that has not run for so long is dead.
@@ -89,7 +95,7 @@ class PartitionView:
     an append time hold it up. ``unread``: records whose schemas cannot be asked for do;
     ``unregistered``: the schema of a sink, which the registry is not known to have. ``unmarked_since`` is
     since when all has been read and nothing but a watermark of an engine is missing for a timestamp that is
-    due.
+    due. ``behind``: by how many ms the clock is behind the broker's, if by more than ``clock_skew``.
     """
 
     position: int
@@ -103,6 +109,7 @@ class PartitionView:
     unread: bool = False
     unregistered: bool = False
     unmarked_since: float | None = None
+    behind: int = 0
 
 
 class Observation:
@@ -146,6 +153,8 @@ class Observation:
         self.mistakes: Sequence[str] = ()
         #: What keeps this worker from all brokers, if something does.
         self.outage: str | None = None
+        #: By how many ms the clock of this machine is behind the brokers', if by more than ``clock_skew``.
+        self.behind = 0
         self._overdue, self._progress = Overdue(), Progress()
         #: When the event loop was last seen running, in monotonic seconds.
         self.beat = time.monotonic()
@@ -184,6 +193,7 @@ class Observation:
 
     def look(self, partitions: Mapping[TopicPartition, PartitionView], now: float, wall_clock: int) -> None:
         """Note what is owned at monotonic time ``now`` (s) and ``wall_clock`` (epoch ms)."""
+        self.behind = max((view.behind for view in partitions.values()), default=0)
         self.partitions = {
             tp: replace(
                 view,
@@ -255,6 +265,8 @@ class Observation:
                 found[tp] = "open-transaction"
             elif view.unmarked_since is not None and now - view.unmarked_since >= HELD_SECONDS:
                 found[tp] = "watermark"
+            elif view.behind:
+                found[tp] = "clock"
         return found
 
     def _has_work(self, tp: TopicPartition, view: PartitionView, wall_clock: int) -> bool:
@@ -266,8 +278,11 @@ class Observation:
         return view.busy or unread or overdue
 
     def delay(self, stream: str, timestamp: int, wall_clock: int) -> int:
-        """For how many milliseconds a timestamp has been due; 0 before that."""
-        return max(0, wall_clock - timeline.due_of(self.streams[stream].timeline, timestamp))
+        """For how many milliseconds a timestamp has been due; 0 before that.
+
+        By the brokers' clock where that of this machine is known to be behind: else nothing would be late.
+        """
+        return max(0, wall_clock + self.behind - timeline.due_of(self.streams[stream].timeline, timestamp))
 
     def upcoming(self) -> list[str]:
         """What is released next by this worker, and when it is due: one line a stream."""

@@ -232,6 +232,21 @@ def test_records_without_append_times_are_told_of_at_once() -> None:
     assert reason.startswith("raw: 1 partition held up by records without the broker's append time")
 
 
+def test_a_clock_that_is_behind_is_told_of_and_hides_no_delay() -> None:
+    made = observation(SOURCE, OTHER)
+    made.look({SOURCE: view(behind=1_500), OTHER: view(untimed=True, behind=1_400)}, 1.0, DUE)
+    assert made.holds(1.0) == {SOURCE: "clock", OTHER: "append-time"}
+    reason = "held up by the clock of this machine, which is behind the brokers' by more than clock_skew"
+    assert f"raw: 1 partition {reason}" in made.obstacles(1.0)
+    assert f"raw, partition 0: {reason}" in made.obstacles(1.0, raw=True)
+    assert made.delay("visits", 1, DUE) == 1_500
+    made.look({SOURCE: view(behind=1_500)}, 1.0 + STALL_SECONDS, DUE)
+    assert "raw: 1 partition without progress for 60 s or more" in made.obstacles(1.0 + STALL_SECONDS)
+    made.look({SOURCE: view(), OTHER: view()}, 70.0, DUE)
+    assert made.obstacles(70.0) == []
+    assert made.delay("visits", 1, DUE) == 0
+
+
 def test_a_schema_registry_that_is_waited_for_is_told_of_at_once() -> None:
     made = observation(SOURCE, OTHER)
     made.look({SOURCE: view(unread=True), OTHER: view()}, 1.0, 0)
