@@ -18,8 +18,9 @@ from tests.kafka.jars import missing_tools
 from tests.kafka.topics import abandon, create_topic, produce, read, transactional_producer, unique
 from tests.worker.application import Application, Traffic
 from tests.worker.checks import assert_truth, refusal, worker
-from tests.worker.process import ROOT
+from tests.worker.process import ROOT, WorkerProcess
 from tests.worker.waiting import wait_for_releases
+from tests.worker.watch import Watch
 
 #: Longer than every request timeout of the worker's clients.
 PAUSE_SECONDS = 42
@@ -51,6 +52,32 @@ def test_a_worker_outlives_a_paused_and_a_restarted_broker(own_broker: LocalBrok
         running.signal(signal.SIGTERM)
         assert running.wait() == 0
     assert_truth(application, application.sink)
+
+
+def test_an_outage_in_the_middle_of_an_hour_is_told_and_so_is_its_end(
+    own_broker: LocalBroker, tmp_path: Path
+) -> None:
+    """Nothing is due, so no owner fails."""
+    application = Application(own_broker.bootstrap, tmp_path)
+    application.document["streams"]["places"]["timeline"] |= {"interval": "1h", "lateness": "30m"}
+    application.write()
+    application.create()
+    arguments = ("--metrics", "127.0.0.1:0")
+    log = tmp_path / "log"
+    with WorkerProcess("eventveil", application.path, log, *arguments) as running, Watch(running) as watch:
+        watch.wait_until_ready()
+        own_broker.kill()
+        text = running.wait_for_log("no broker answers, so nothing is counted or released")
+        assert "nothing listens there" in text
+        deadline = time.monotonic() + 60
+        while "no fetch was answered" not in (reasons := " ".join(watch.obstacles())):
+            assert time.monotonic() < deadline, reasons
+            time.sleep(0.1)
+        assert reasons.startswith("no broker answers: ")
+        own_broker.start()
+        running.wait_for_log("brokers answer again after")
+        watch.wait_until_ready()
+        assert running.running
 
 
 def test_state_behind_an_open_transaction_is_waited_for(application: Application, tmp_path: Path) -> None:

@@ -125,6 +125,7 @@ class Worker:
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._told = Told(partial(obstacle, topology.kafka), self._threads.diagnosing, self.observation)
         self._assignment = Assignment(
             self.owners.make,
             self._go_to,
@@ -134,7 +135,7 @@ class Worker:
             doubt_seconds=doubt_seconds,
             doubted=self._cluster.renew,
             observation=self.observation,
-            told=Told(partial(obstacle, topology.kafka), self._threads.diagnosing, self.observation),
+            told=self._told,
             wake=self._wake,
         )
         self._contended = ContendedName(member, self.observation.fenced.total)
@@ -317,11 +318,13 @@ class Worker:
                     unread=owner.unread,
                     unregistered=owner.unregistered,
                     behind=owner.behind,
+                    answer=self._consumer.thread.answer_of(tp),
                 )
                 for tp, owner in self._assignment.owners.items()
             }
             self.observation.look(partitions, time.monotonic(), self._clock.wall())
             holds = self._tell_holds(holds)
+            self._told.look(self.observation.silent(time.monotonic()))
             ready = not self.observation.obstacles(time.monotonic())
             if ready and not was_ready:
                 _tell_ready(self.observation.upcoming())

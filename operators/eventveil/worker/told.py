@@ -1,7 +1,8 @@
 """What the log says of owners that ended: partitions with the same reason together, and of an outage once.
 
-An outage is a time in which no broker lets this worker in. Every owner then ends with an error of its own
-client, which does not tell that.
+An outage is a time in which no broker lets this worker in. Every owner that has something to do then ends
+with an error of its own client, which does not tell that. Owners that have nothing to do for an hour do not
+notice it; that no fetch is answered shows it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from eventveil.kafka.changelog import TransactionFailed
 from eventveil.kafka.words import words_of
 from eventveil.model.errors import EventveilError, Unsettled
 from eventveil.model.records import TopicPartition
-from eventveil.worker.observe.observation import Observation
+from eventveil.worker.observe.observation import SILENT_SECONDS, Observation
 from eventveil.worker.threads import Blocking
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,12 @@ log = logging.getLogger(__name__)
 _GATHER_SECONDS = 0.2
 #: For so long the same reason is told in short, and an outage not again.
 _SHORT_SECONDS, _OUTAGE_SECONDS = 10.0, 60.0
+#: How often one asks why fetches are not answered.
+_ASK_SECONDS = 10.0
+_SILENT = (
+    "%s: no fetch has been answered for %.0f s or more, although a broker lets this worker in. Perhaps there"
+    " is no leader: `kafka-topics.sh --bootstrap-server ... --describe --unavailable-partitions`"
+)
 
 
 class Told:
@@ -50,6 +57,11 @@ class Told:
         #: Since when no broker has let this worker in, and when that was last told.
         self._away: float | None = None
         self._away_told = 0.0
+        #: Partitions without answers to fetches, of which the log has told, and when some were last seen.
+        self._silent: frozenset[TopicPartition] = frozenset()
+        self._silent_told: frozenset[TopicPartition] = frozenset()
+        self._silent_at: float | None = None
+        self._ask_again = -inf
 
     def stopped(self, tp: TopicPartition, error: Exception) -> None:
         """A partition's owner ended with ``error``, and it is taken over again. Returns at once."""
@@ -59,8 +71,26 @@ class Told:
         if self._telling is None:
             self._telling = asyncio.create_task(self._tell())
 
+    def look(self, silent: Collection[TopicPartition]) -> None:
+        """Fetches of these owned partitions have had no answer for long. Called often; returns at once."""
+        now, self._silent = time.monotonic(), frozenset(silent)
+        if self._telling is not None:
+            return
+        if silent:
+            self._silent_at = now
+            if now >= self._ask_again:
+                self._ask_again, self._of_cluster = now + _ASK_SECONDS, True
+                self._telling = asyncio.create_task(self._tell())
+        elif self._silent_at is not None and self._observation.heard > self._silent_at:
+            # Not where its owners have ended meanwhile: then nothing is fetched.
+            self._silent_at = None
+            if self._silent_told:
+                log.info("fetches are answered again")
+            self._silent_told = frozenset()
+            self.taken_over()
+
     def taken_over(self) -> None:
-        """A partition was taken over, so brokers answer."""
+        """A partition was taken over, or fetches are answered, so brokers answer."""
         if self._away is not None:
             log.info(
                 "brokers answer again after %.0f s; what became due meanwhile is released now; events that "
@@ -80,6 +110,7 @@ class Told:
             return
         if asked:
             self._observation.outage = None
+            self._tell_silence()
         for (topic, reason), (text, partitions) in gathered.items():
             self._tell_reason(topic, reason, text, partitions)
 
@@ -97,7 +128,15 @@ class Told:
             self._away_told = now
             log.warning("no broker answers, so nothing is counted or released; retrying: %s", obstacle)
         if self._away is None:
-            self._away = now
+            self._away = now if self._silent_at is None else min(now, self._observation.heard)
+
+    def _tell_silence(self) -> None:
+        by_topic: dict[str, set[int]] = {}
+        for topic, partition in self._silent - self._silent_told:
+            by_topic.setdefault(topic, set()).add(partition)
+        for topic, partitions in sorted(by_topic.items()):
+            log.warning(_SILENT, f"{topic}, {_listed(partitions)}", SILENT_SECONDS)
+        self._silent_told |= self._silent
 
     def _tell_reason(self, topic: str, reason: str, text: str, partitions: set[int]) -> None:
         where, now = f"{topic}, {_listed(partitions)}", time.monotonic()

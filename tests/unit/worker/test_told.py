@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
@@ -118,6 +119,67 @@ def test_certificates_that_cannot_be_read_are_the_obstacle(logged: pytest.LogCap
     failures(made(unreadable), [(0, LATER)], [(0, LATER)])
     (told,) = logged.messages
     assert told.endswith("retrying: kafka.security.ca ca.pem: it cannot be used")
+
+
+def looks(one: Told, *looks: list[int]) -> None:
+    """Each time, fetches of these partitions have had no answer; if of none, a fetch was answered."""
+
+    async def play() -> None:
+        for silent in looks:
+            if not silent:
+                one._observation.heard = time.monotonic()
+            one.look([TopicPartition("raw", number) for number in silent])
+            while one._telling is not None:
+                await asyncio.sleep(0.005)
+
+    asyncio.run(play())
+
+
+def test_an_outage_in_which_no_owner_has_anything_to_do_is_told(
+    logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(told, "_ASK_SECONDS", 0.0)
+    one = made(lambda: NOTHING_LISTENS)
+    one._observation.heard = time.monotonic() - 75
+    looks(one, [0, 1], [0, 1], [0, 1])
+    away = f"no broker answers, so nothing is counted or released; retrying: {NOTHING_LISTENS}"
+    assert logged.messages == [away]
+    assert one._observation.outage == str(NOTHING_LISTENS)
+    looks(one, [], [])
+    assert one._observation.outage is None
+    (again,) = logged.messages[1:]
+    assert again.startswith("brokers answer again after 75 s")
+
+
+def test_a_partition_whose_fetches_alone_are_not_answered_is_told_of_once(
+    logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(told, "_ASK_SECONDS", 0.0)
+    one = made(lambda: None)
+    looks(one, [3], [3], [3, 4], [])
+    first, second, again = logged.messages
+    assert first.startswith("raw, partition 3: no fetch has been answered for 60 s or more")
+    assert second.startswith("raw, partition 4: ")
+    assert "no leader" in second
+    assert again == "fetches are answered again"
+    assert one._observation.outage is None
+    looks(one, [3])
+    assert len(logged.messages) == 4
+
+
+def test_owners_that_end_during_an_outage_do_not_end_it(logged: pytest.LogCaptureFixture) -> None:
+    """Of partitions without an owner nothing is fetched, so none is silent."""
+    one = made(lambda: NOTHING_LISTENS)
+    looks(one, [0])
+    one.look([])
+    assert one._observation.outage == str(NOTHING_LISTENS)
+    assert len(logged.messages) == 1
+
+
+def test_a_broker_is_not_asked_at_every_look() -> None:
+    asked: list[None] = []
+    looks(made(lambda: asked.append(None)), *[[0]] * 5)
+    assert len(asked) == 1
 
 
 def test_a_doubt_asks_no_broker(logged: pytest.LogCaptureFixture) -> None:

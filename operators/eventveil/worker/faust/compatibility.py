@@ -35,7 +35,7 @@ _MEMBERS: dict[type, tuple[str, ...]] = {
         "_get_actions_per_node",
     ),
     SubscriptionState: ("subscription", "reassignment_in_progress", "fetch_context"),
-    TopicPartitionState: ("position", "has_valid_position", "seek"),
+    TopicPartitionState: ("position", "has_valid_position", "seek", "paused"),
     SaslPlainAuthenticator: ("_step",),
     ScramAuthenticator: ("_step",),
 }

@@ -393,6 +393,18 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         state = None if consumer is None else _state(consumer, partition)
         return bool(state and state.lso is not None and state.highwater > state.lso)
 
+    def answer_of(self, partition: TopicPartition) -> int | None:
+        """When a fetch was last answered, by the wall clock, and 0 before the first; from any thread.
+
+        None if no broker is asked: the partition rests or is not assigned, or what came is still waiting.
+        """
+        if (consumer := self._consumer) is None:
+            return None
+        state = _state(consumer, partition)
+        if state is None or state.paused or partition in consumer._fetcher._records:
+            return None
+        return int(state.timestamp or 0)
+
     async def commit_progress(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets to the group, for the eyes of lag tools; a failure means nothing."""
         try:

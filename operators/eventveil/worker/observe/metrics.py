@@ -34,6 +34,7 @@ from eventveil.worker.observe.observation import (
     HOLDS,
     RELEASING,
     ROLES,
+    SILENT_SECONDS,
     STALL_SECONDS,
     Observation,
 )
@@ -355,6 +356,7 @@ def describe_metrics() -> str:
         public="\n".join(_row(metric) for metric in METRICS if not metric.raw),
         raw="\n".join(_row(metric) for metric in METRICS if metric.raw),
         stall=f"{STALL_SECONDS:.0f}",
+        silent=f"{SILENT_SECONDS:.0f}",
     )
 
 
@@ -379,11 +381,12 @@ one), `--metrics off` nowhere.
 `--page` |
 | `/health/live` | 200 while the process and its event loop run, also during start, take-over and recovery; \
 else 503: restart it |
-| `/health/ready` | 200 if the consumer group has assigned partitions (perhaps none) and each is owned and \
-not stalled; else 503 and the reasons as JSON: how many partitions of a topic, and with `--raw-metrics` \
-which ones, since when and after which error |
+| `/health/ready` | 200 if the consumer group has assigned partitions (perhaps none) and each is owned, \
+read and not stalled; else 503 and the reasons as JSON: how many partitions of a topic, and with \
+`--raw-metrics` which ones, since when and after which error |
 
-A partition is stalled if it had something to do and made no progress for {stall} seconds. A stream that \
+A partition is stalled if it had something to do and made no progress for {stall} seconds, and it is not \
+read if no broker has answered a fetch of it for {silent} seconds, even if nothing is due. A stream that \
 waits for the partials of another worker's partitions makes that worker not ready, not this one; to watch \
 streams, alert on `eventveil_release_delay_seconds`.
 

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal
 
 from eventveil.kinds.kind import Role
@@ -32,6 +33,11 @@ ROLES: tuple[Role, ...] = ("rekey", "aggregate", "accumulate", "sanitize", "pert
 CLOSING, RELEASING = ("aggregate", "accumulate"), ("sanitize", "accumulate")
 #: A partition with work to do and no progress for so long is stalled. A transaction has failed before that.
 STALL_SECONDS = 60.0
+#: Brokers answer a fetch within a second, also if there is nothing. A partition without an answer for so long
+#: cannot be read; requests to a broker that is gone have ended before that.
+SILENT_SECONDS = 60.0
+#: A look that comes so late tells of a process that stood still, and of no broker.
+_LATE_SECONDS = 10.0
 #: A transaction that has hidden what comes after it for so long is told of: most take milliseconds.
 HELD_SECONDS = 5.0
 #: What people do that holds up a partition until it is undone, and what readiness says of it.
@@ -95,7 +101,9 @@ class PartitionView:
     an append time hold it up. ``unread``: records whose schemas cannot be asked for do;
     ``unregistered``: the schema of a sink, which the registry is not known to have. ``unmarked_since`` is
     since when all has been read and nothing but a watermark of an engine is missing for a timestamp that is
-    due. ``behind``: by how many ms the clock is behind the broker's, if by more than ``clock_skew``.
+    due. ``answer`` changes with each answer to a fetch, and is None while no broker is asked; ``answered`` is
+    when it last changed, or nothing was asked, in monotonic seconds. ``behind``: by how many ms the clock is
+    behind the broker's, if by more than ``clock_skew``.
     """
 
     position: int
@@ -110,6 +118,8 @@ class PartitionView:
     unregistered: bool = False
     unmarked_since: float | None = None
     behind: int = 0
+    answer: int | None = None
+    answered: float = inf
 
 
 class Observation:
@@ -156,8 +166,8 @@ class Observation:
         #: By how many ms the clock of this machine is behind the brokers', if by more than ``clock_skew``.
         self.behind = 0
         self._overdue, self._progress = Overdue(), Progress()
-        #: When the event loop was last seen running, in monotonic seconds.
-        self.beat = time.monotonic()
+        #: When the event loop was last seen running, and a fetch last answered, in monotonic seconds.
+        self.beat = self.heard = time.monotonic()
 
     def role(self, partition: TopicPartition) -> Role:
         """What the owner of a partition does: one of ROLES."""
@@ -200,6 +210,7 @@ class Observation:
                 progressed=self._progressed(tp, view, now, wall_clock),
                 hidden_since=self._hidden_since(tp, view, now),
                 unmarked_since=self._unmarked_since(tp, view, now, wall_clock),
+                answered=self._answered(tp, view, now),
             )
             for tp, view in partitions.items()
         }
@@ -228,6 +239,20 @@ class Observation:
             return now
         moved = (view.position, _nexts(view)) != (before.position, _nexts(before))
         return now if moved else before.progressed
+
+    def _answered(self, tp: TopicPartition, view: PartitionView, now: float) -> float:
+        before = self.partitions.get(tp)
+        if before is None or before.answer is None or view.answer is None or now > self.beat + _LATE_SECONDS:
+            return now
+        if view.answer == before.answer:
+            return before.answered
+        self.heard = now
+        return now
+
+    def silent(self, now: float) -> list[TopicPartition]:
+        """The owned partitions that cannot be read: fetches have had no answer for long."""
+        found = self.partitions.items()
+        return sorted(tp for tp, view in found if now - view.answered >= SILENT_SECONDS)
 
     def _hidden_since(self, tp: TopicPartition, view: PartitionView, now: float) -> float | None:
         if not view.hides or view.end is None or view.position < view.end:
@@ -319,6 +344,7 @@ class Observation:
             for tp in sorted(assigned)
             if (view := partitions.get(tp)) is not None and now - view.progressed >= STALL_SECONDS
         ]
+        silent = [tp for tp in self.silent(now) if tp in assigned]
         holds = self.holds(now)
         outage = [] if self.outage is None else [f"no broker answers: {self.outage}"]
         if raw:
@@ -326,6 +352,7 @@ class Observation:
                 [*self.mistakes]
                 + [f"{tp}: {_HELD[hold]}" for tp, hold in holds.items() if tp in assigned]
                 + [f"{tp}: is being taken over{_after(errors.get(tp))}" for tp in taken]
+                + [f"{tp}: no fetch answered for {now - partitions[tp].answered:.0f} s" for tp in silent]
                 + [f"{tp}: no progress for {now - partitions[tp].progressed:.0f} s" for tp in stalled]
             )
         failed = [tp for tp in taken if tp in errors]
@@ -339,6 +366,7 @@ class Observation:
             ),
             *_by_topic("being taken over", [tp for tp in taken if tp not in errors]),
             *_by_topic("being taken over again after a failure (see the log)", failed),
+            *_by_topic(f"of which no fetch was answered for {SILENT_SECONDS:.0f} s or more", silent),
             *_by_topic(f"without progress for {STALL_SECONDS:.0f} s or more", stalled),
         ]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from aiokafka.consumer.fetcher import READ_COMMITTED, Fetcher, FetchResult, PartitionRecords
+from aiokafka.consumer.subscription_state import TopicPartitionState
 from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError, for_code
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
@@ -54,6 +55,33 @@ def test_without_care_a_second_error_of_a_partition_ends_the_fetcher(fetcher: An
     fetcher._set_error(PLACE, NoOffsetForPartitionError(PLACE))
     with pytest.raises(AssertionError):
         fetcher._set_error(PLACE, NoOffsetForPartitionError(PLACE))
+
+
+def test_the_last_answer_is_that_of_a_partition_of_which_something_is_asked(fetcher: Any) -> None:
+    thread = ChunkConsumerThread.__new__(ChunkConsumerThread)
+    thread._consumer = None
+    assert thread.answer_of(PLACE) is None
+    state = _state_of_a_partition()
+    assignment = SimpleNamespace(tps={PLACE}, state_value=lambda _: state)
+    subscription = SimpleNamespace(subscription=SimpleNamespace(assignment=assignment))
+    thread._consumer = SimpleNamespace(_subscription=subscription, _fetcher=fetcher)
+    assert thread.answer_of(PLACE) == 0
+    state.timestamp = 1_795_976_899_000
+    assert thread.answer_of(PLACE) == 1_795_976_899_000
+    assert thread.answer_of(TopicPartition("raw", 3)) is None
+    state._paused = True
+    assert thread.answer_of(PLACE) is None
+    state._paused = False
+    fetcher._records[PLACE] = object()
+    assert thread.answer_of(PLACE) is None
+
+
+def _state_of_a_partition() -> Any:
+    async def make() -> Any:
+        # It makes a future.
+        return TopicPartitionState(None)
+
+    return asyncio.run(make())
 
 
 def test_of_two_errors_of_a_partition_the_first_is_kept(fetcher: Any) -> None:

@@ -12,6 +12,7 @@ from eventveil.model.records import TopicPartition
 from eventveil.tasks.task import StreamView
 from eventveil.worker.observe.observation import (
     DEAD_SECONDS,
+    SILENT_SECONDS,
     STALL_SECONDS,
     Observation,
     PartitionView,
@@ -150,6 +151,52 @@ def test_closing_timestamps_without_reading_is_progress() -> None:
     for second in range(int(3 * STALL_SECONDS)):
         made.look({SOURCE: view(next_timestamp=1 + second)}, float(second), 10**9)
     assert made.obstacles(3 * STALL_SECONDS) == []
+
+
+def fetched(made: Observation, seconds: int, answers: dict[TopicPartition, int | None]) -> None:
+    """Looks, one a second from 0, in which these are the last answers to fetches."""
+    for second in range(seconds + 1):
+        made.beat = float(second)
+        made.look({tp: view(end=5, answer=answer) for tp, answer in answers.items()}, float(second), DUE)
+
+
+@pytest.mark.parametrize("answer", [0, 1_795_976_899_000])
+def test_a_partition_whose_fetches_are_not_answered_is_not_ready_though_nothing_is_due(answer: int) -> None:
+    """The first may never come."""
+    made, until = observation(SOURCE), SILENT_SECONDS
+    fetched(made, int(until), {SOURCE: answer})
+    assert made.obstacles(until - 1) == []
+    assert made.silent(until) == [SOURCE]
+    assert made.obstacles(until) == ["raw: 1 partition of which no fetch was answered for 60 s or more"]
+    assert made.obstacles(until, raw=True) == ["raw, partition 0: no fetch answered for 60 s"]
+    made.look({SOURCE: view(end=5, answer=answer + 1)}, until + 1, DUE)
+    assert made.obstacles(until + 1) == []
+    assert made.heard == until + 1
+
+
+def test_one_answer_is_that_of_its_partition_only() -> None:
+    made = observation(SOURCE, OTHER)
+    for second in range(int(SILENT_SECONDS) + 1):
+        made.look({SOURCE: view(answer=7), OTHER: view(answer=second)}, float(second), 0)
+    assert made.silent(SILENT_SECONDS) == [SOURCE]
+
+
+def test_a_partition_of_which_nothing_is_asked_is_not_silent() -> None:
+    """It rests, or what came of it waits to be counted; so do its last answer and the time before."""
+    made = observation(SOURCE)
+    fetched(made, 300, {SOURCE: None})
+    assert made.silent(300.0) == []
+    made.look({SOURCE: view(answer=7)}, 301.0, 0)
+    assert made.silent(359.0) == []
+    assert made.heard != 301.0
+
+
+def test_a_process_that_stood_still_blames_no_broker() -> None:
+    """It was suspended, or stopped, and reads its first answer in a moment."""
+    made = observation(SOURCE)
+    fetched(made, 30, {SOURCE: 7})
+    made.look({SOURCE: view(answer=7)}, 3_600.0, 0)
+    assert made.silent(3_600.0) == []
 
 
 def test_an_event_loop_that_stands_still_is_neither_alive_nor_ready() -> None:
