@@ -179,7 +179,7 @@ def test_another_number_of_partials_is_refused(edited: Application) -> None:
     edited.write()
     (message,) = refusals(edited.path)
     assert f"topic {edited.name}-partials (partials): it has 2 partitions, it should have 3" in message
-    assert "restore topics.partials, or the other setting that the number follows" in message
+    assert "Restore topics.partials, or the other setting that the number follows" in message
 
 
 def test_a_second_application_of_this_name_is_refused(edited: Application) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from eventveil.kafka.cluster import Cluster
+from eventveil.model.topology import Kafka
 from tests.kafka.broker import LocalBroker, local_broker
 from tests.kafka.jars import missing_tools
 from tests.kafka.topics import abandon, create_topic, produce, read, transactional_producer, unique
@@ -33,6 +35,41 @@ def own_broker(tmp_path: Path) -> Iterator[LocalBroker]:
         pytest.skip("; ".join(missing))
     with local_broker(directory=tmp_path / "broker") as broker:
         yield broker
+
+
+@pytest.fixture
+def creating_broker(tmp_path: Path) -> Iterator[LocalBroker]:
+    """A broker that creates the topics that it is asked for with leave to do so, as Kafka's default is."""
+    if missing := missing_tools():
+        pytest.skip("; ".join(missing))
+    settings = {"auto.create.topics.enable": "true"}
+    with local_broker(directory=tmp_path / "broker", settings=settings) as broker:
+        yield broker
+
+
+def test_no_question_of_a_worker_creates_the_source_that_was_deleted(
+    creating_broker: LocalBroker, tmp_path: Path
+) -> None:
+    application = Application(creating_broker.bootstrap, tmp_path)
+    timeline = application.document["streams"]["places"]["timeline"]
+    application.document["streams"]["places"]["timeline"] = timeline | {
+        "on_missing": "release",
+        "grace": "5s",
+    }
+    application.write()
+    application.create()
+    with worker(application, tmp_path) as running:
+        wait_for_releases(application, 4)
+        cluster = Cluster(Kafka(application.bootstrap))
+        application.delete(application.source)
+        # The driver and the watch over leaders ask for it.
+        running.wait_for_log(f"Topic {application.source} not found in cluster metadata")
+        running.wait_for_log(f"cannot find out which partitions of {application.source} have no leader")
+        assert running.wait() == 1
+        assert f"stopped: topic {application.source}: it does not exist" in running.log.read_text()
+        # The controller creates one topic after the other.
+        create_topic(application.bootstrap, later := unique("later"))
+        assert cluster.topics({application.source, later}).keys() == {later}
 
 
 def test_a_worker_outlives_a_paused_and_a_restarted_broker(own_broker: LocalBroker, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from eventveil.model.topology import Kafka, Security
 
 #: Errors reach the caller as exceptions; a broker that is away would fill the log with one line per attempt.
 _QUIET = {"log_level": 2, "reconnect.backoff.ms": 250, "reconnect.backoff.max.ms": 5000}
+#: A topic that is asked about and does not exist is not to be created by the question, with any settings.
+_CREATING_NOTHING = {"allow.auto.create.topics": False}
 _BEARER = "OAUTHBEARER"
 #: The mechanism of SASL that Kerberos has.
 KERBEROS = "GSSAPI"
@@ -52,7 +54,8 @@ def librdkafka(kafka: Kafka) -> dict[str, Any]:
         "connections.max.idle.ms": clients.idle,
         "ssl.cipher.suites": clients.ciphers,
     }
-    return {**_QUIET, **{name: value for name, value in settings.items() if value is not None}}
+    known = {name: value for name, value in settings.items() if value is not None}
+    return {**_QUIET, **_CREATING_NOTHING, **known}
 
 
 def aiokafka(kafka: Kafka) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from confluent_kafka.admin import NewTopic
 
 from eventveil.kafka.barrier import Floors
 from eventveil.kafka.changelog import FencedTable, write_once
-from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import read_table
 from eventveil.kinds.placement import writer_of
 from eventveil.kinds.registry import kind_of, plan_readings, plan_streams
@@ -45,9 +45,22 @@ def inspect_topics(topology: Topology, cluster: Cluster) -> Inspection:
         mistake
         for plan in plans
         if plan.name in found
-        for mistake in plan.mistakes(found[plan.name].partitions, settings[plan.name])
+        for mistake in _mistakes(plan, cluster, found[plan.name], settings[plan.name])
     ]
     return Inspection(plans, [plan for plan in plans if plan.name not in found], mistakes)
+
+
+def _mistakes(plan: TopicPlan, cluster: Cluster, found: Topic, settings: Mapping[str, str]) -> list[str]:
+    asks = plan.exact_partitions and found.partitions != plan.partitions
+    return plan.mistakes(found.partitions, settings, is_empty=asks and _is_empty(cluster, found))
+
+
+def _is_empty(cluster: Cluster, topic: Topic) -> bool:
+    """Whether it is known that nothing was ever written to a topic."""
+    try:
+        return not any(cluster.end_offsets(topic.places).values())
+    except KafkaException:
+        return False
 
 
 def create_topics(topology: Topology, cluster: Cluster, plans: list[TopicPlan]) -> None:

@@ -50,10 +50,11 @@ _GROWN = (
 )
 #: Changelogs with a partition for each of their sources'.
 _BY_SOURCE = ("counting changelog", "re-keying changelog", "state changelog", "sink")
-_OTHERWISE_MANY = (
-    "If nothing has been released yet, delete and create it; if not, restore topics.partials, or the other "
-    "setting that the number follows"
+_SHRUNK = (
+    "Its sources have fewer partitions than when it was made: one was deleted and created again, or the file "
+    "names others. Give that one as many partitions as it had, or restore the sources of the file"
 )
+_OTHERWISE_MANY = "Restore topics.partials, or the other setting that the number follows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +84,20 @@ class TopicPlan:
         found = {**{setting.name: setting.value for setting in self.required}, **self.advised}
         return {name: value for name, value in found.items() if name not in self.omitted}
 
-    @property
-    def _remedy(self) -> str:
-        return (
-            f"{_GROWN}. If it was just created with a wrong number and holds nothing yet, delete it and"
-            f" create it with {self.partitions} partitions"
-        )
+    def _remedy(self, partitions: int, *, is_empty: bool) -> str:
+        """What to do about another number of partitions; a topic with records is never one to delete."""
+        remedy = _OTHERWISE_MANY
+        if self.role in _BY_SOURCE:
+            remedy = _SHRUNK if partitions > self.partitions and not is_empty else _GROWN
+        if is_empty:
+            return f"{remedy}. It holds nothing yet: if the number is wrong, delete it and create it again"
+        return f"{remedy}. Do not delete {self.name}: it has records, which nothing else can replace"
 
-    def mistakes(self, partitions: int, settings: Mapping[str, str]) -> list[str]:
-        """What is wrong with the topic as it is, each with how to correct it."""
+    def mistakes(self, partitions: int, settings: Mapping[str, str], *, is_empty: bool = False) -> list[str]:
+        """What is wrong with the topic as it is, each with how to correct it.
+
+        ``is_empty``: it is known that nothing was ever written to it.
+        """
         found = [
             f"topic {self.name} ({self.role}): {setting.name} is {settings.get(setting.name)}, it should be "
             f"{'at least ' if setting.rule == 'at-least' else ''}{setting.value}: {setting.reason}. "
@@ -108,7 +114,7 @@ class TopicPlan:
         elif self.exact_partitions and partitions != self.partitions:
             found.append(
                 f"topic {self.name} ({self.role}): it has {partitions} partitions, it should have "
-                f"{self.partitions}. {self._remedy if self.role in _BY_SOURCE else _OTHERWISE_MANY}"
+                f"{self.partitions}. {self._remedy(partitions, is_empty=is_empty)}"
             )
         return found
 

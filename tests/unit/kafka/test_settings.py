@@ -39,6 +39,10 @@ def test_what_is_handed_on_reaches_the_clients_of_both_libraries() -> None:
         settings.aiokafka(replace(TLS, clients=Clients(ciphers="NONE")))
 
 
+def test_no_client_creates_a_topic_by_asking_for_it() -> None:
+    assert settings.librdkafka(Kafka("localhost:9092"))["allow.auto.create.topics"] is False
+
+
 def test_what_can_be_handed_on_is_a_closed_list_and_nothing_in_it_is_refused() -> None:
     assert set(CLIENTS.keys).isdisjoint(REFUSED)
     assert len(CLIENTS.keys) == len(fields(Clients))

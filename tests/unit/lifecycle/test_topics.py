@@ -359,14 +359,46 @@ def test_a_source_that_is_keyed_otherwise_has_a_topic_of_re_keyed_events_as_wide
     assert "app-repartition-changelog" not in {one.name for one in plan_topics(topology(), {})}
 
 
-def test_a_changelog_that_was_created_with_the_wrong_number_can_be_created_again_while_it_is_empty() -> None:
+def rekeying_changelog(partitions: int) -> TopicPlan:
     made = topology(stream(topic="app-repartition-raw", raw="raw"))
-    plans = {plan.name: plan for plan in plan_topics(made, {"raw": 6})}
-    plan = plans["app-repartition-changelog"]
-    (mistake,) = plan.mistakes(12, plan.settings)
+    planned = {plan.name: plan for plan in plan_topics(made, {"raw": partitions})}
+    return planned["app-repartition-changelog"]
+
+
+def test_a_changelog_that_was_created_with_the_wrong_number_can_be_created_again_while_it_is_empty() -> None:
+    plan = rekeying_changelog(6)
+    (mistake,) = plan.mistakes(12, plan.settings, is_empty=True)
     assert "it has 12 partitions, it should have 6" in mistake
-    assert "holds nothing yet, delete it and create it with 6 partitions" in mistake
+    assert "It holds nothing yet: if the number is wrong, delete it and create it again" in mistake
     assert "`eventveil migrate TOPOLOGY" in mistake.partition("delete it")[0]
+
+
+@pytest.mark.parametrize(
+    ("found", "wrong"),
+    [
+        (12, "Its sources have fewer partitions than when it was made: one was deleted"),
+        (4, "If a source was given partitions, stop the workers and run `eventveil migrate TOPOLOGY"),
+    ],
+)
+def test_of_a_changelog_with_records_the_sources_are_wrong_and_it_is_not_to_be_deleted(
+    found: int, wrong: str
+) -> None:
+    plan = rekeying_changelog(6)
+    (mistake,) = plan.mistakes(found, plan.settings)
+    assert wrong in mistake
+    assert "Do not delete app-repartition-changelog: it has records" in mistake
+    assert "delete it" not in mistake
+
+
+def test_of_a_ledger_with_records_the_file_is_wrong_and_it_is_not_to_be_deleted() -> None:
+    plan = plans(topology(partials=4))["app-ledger"]
+    (mistake,) = plan.mistakes(2, plan.settings)
+    assert "Restore topics.partials" in mistake
+    assert "Do not delete app-ledger: it has records" in mistake
+    assert "delete it" not in mistake
+    (mistake,) = plan.mistakes(2, plan.settings, is_empty=True)
+    assert "Restore topics.partials" in mistake
+    assert "delete it and create it again" in mistake
 
 
 def test_topics_that_do_not_exist_are_told_together() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import aiokafka
+from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import SaslPlainAuthenticator, ScramAuthenticator
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
@@ -34,6 +35,7 @@ _MEMBERS: dict[type, tuple[str, ...]] = {
         "error_future",
         "_get_actions_per_node",
     ),
+    AIOKafkaClient: ("_metadata_update",),
     SubscriptionState: ("subscription", "reassignment_in_progress", "fetch_context"),
     TopicPartitionState: ("position", "has_valid_position", "seek", "paused"),
     SaslPlainAuthenticator: ("_step",),
@@ -70,3 +72,8 @@ def check_private_members() -> None:
         )
     if "perform_seek" not in inspect.getsource(Recovery._resume_streams):
         raise EventveilError("Faust no longer seeks in Recovery._resume_streams; install the pinned version")
+    if "MetadataRequest" not in AIOKafkaClient._metadata_update.__code__.co_names:
+        raise EventveilError(
+            "aiokafka no longer makes a MetadataRequest in AIOKafkaClient._metadata_update, and would create"
+            " topics that were deleted; install the pinned version"
+        )

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 import aiokafka
 import faust
+from aiokafka import client
 from aiokafka.consumer.fetcher import FetchResult
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import (
@@ -34,6 +35,7 @@ from aiokafka.errors import (
     OffsetOutOfRangeError,
     kafka_errors,
 )
+from aiokafka.protocol.metadata import MetadataRequest
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
@@ -183,6 +185,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             self.log.warning("reading sockets the slower way, with the same results: %s", reason)
         else:
             frames.read_whole_answers()
+        create_no_topics()
         delivery: Delivery = transport.delivery
         self._own_timed = delivery.own_timed
         self._assignor = RoundRobinPartitionAssignor
@@ -421,6 +424,23 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         mine = {aiokafka.TopicPartition(*tp): at for tp, at in offsets.items() if tp in consumer.assignment()}
         if mine:
             await consumer.commit(mine)
+
+
+class MetadataOfExisting(MetadataRequest):  # type: ignore[misc]  # aiokafka has no types
+    """Asks for topics without leave to create those that do not exist."""
+
+    def __init__(self, topics: list[str] | None = None) -> None:
+        super().__init__(topics, allow_auto_topic_creation=False)
+
+
+def create_no_topics() -> None:
+    """Let the clients that aiokafka has in this process leave topics that do not exist as they are.
+
+    aiokafka asks so that a broker with ``auto.create.topics.enable``, which is Kafka's default, creates them.
+    A topic that was deleted would be there again, empty, with other settings and fewer partitions, and the
+    worker would take it for another one.
+    """
+    client.MetadataRequest = MetadataOfExisting
 
 
 def keep_first_errors(fetcher: Any) -> None:

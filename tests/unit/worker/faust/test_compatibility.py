@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import requires, version
 
 import pytest
+from aiokafka.client import AIOKafkaClient
 from faust.transport.consumer import Consumer
 
 from eventveil.model.errors import EventveilError
@@ -23,4 +24,11 @@ def test_the_pinned_versions_are_installed_and_have_every_member() -> None:
 def test_a_missing_member_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(Consumer, "_drain_messages")
     with pytest.raises(EventveilError, match=r"Consumer\._drain_messages not found; install the versions"):
+        check_private_members()
+
+
+def test_metadata_that_are_asked_for_in_another_way_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a worker would silently create the topics that somebody has deleted."""
+    monkeypatch.setattr(AIOKafkaClient, "_metadata_update", lambda client, cluster, topics: None)
+    with pytest.raises(EventveilError, match=r"MetadataRequest in AIOKafkaClient\._metadata_update"):
         check_private_members()

@@ -11,9 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka import client
+from aiokafka.client import AIOKafkaClient
 from aiokafka.consumer.fetcher import READ_COMMITTED, Fetcher, FetchResult, PartitionRecords
 from aiokafka.consumer.subscription_state import TopicPartitionState
 from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError, for_code
+from aiokafka.protocol.metadata import MetadataRequest, MetadataRequest_v5
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
@@ -115,6 +118,36 @@ def test_an_error_of_before_the_partition_was_moved_is_dropped_and_only_a_lost_o
     assert asyncio.run(thread._drain(consumer, {PLACE: 1})) == []
     assert not fetcher._records
     assert thread.out_of_range() == lost
+
+
+class AskedConnection:
+    """A connection of aiokafka that keeps what is asked through it."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    async def send(self, request: Any) -> Any:
+        self.asked.append(request.build(MetadataRequest_v5))
+        return SimpleNamespace(brokers=[])
+
+
+def test_a_question_for_topics_creates_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers create what is missing if they are asked so, which aiokafka does."""
+    connection = AskedConnection()
+
+    async def ask() -> None:
+        asking = AIOKafkaClient()
+        monkeypatch.setattr(asking.cluster, "brokers", lambda: [SimpleNamespace(nodeId=1)])
+        monkeypatch.setattr(asking, "_get_conn", lambda _: asyncio.sleep(0, connection))
+        for topics in ({"deleted"}, set[str]()):
+            await asking._metadata_update(asking.cluster, topics)
+
+    monkeypatch.setattr(client, "MetadataRequest", MetadataRequest)
+    asyncio.run(ask())
+    driver.create_no_topics()
+    asyncio.run(ask())
+    told = [(one.topics, one.allow_auto_topic_creation) for one in connection.asked]
+    assert told == [(["deleted"], True), (None, True), (["deleted"], False), (None, False)]
 
 
 def joined_as(monkeypatch: pytest.MonkeyPatch, member: str | None, *topics: str) -> Any:
