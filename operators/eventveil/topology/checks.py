@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from eventveil.topology.budget import check_budget, check_uncapped
 from eventveil.topology.build import all_streams_of, parts_of, streams_of, written_kind
 from eventveil.topology.clients import check_clients
-from eventveil.topology.counts import SOURCE
+from eventveil.topology.counts import SOURCE, repartitioned
 from eventveil.topology.fields import Section
 from eventveil.topology.problems import Position, Problems
 from eventveil.topology.registry import check_registry
@@ -157,6 +157,13 @@ class _Use:
     kind: str
     position: Position
     setting: str
+    #: The topic whose re-keyed events are in it.
+    raw: str | None = None
+
+    @property
+    def named(self) -> str:
+        """The topic, with why there is one that the file does not name."""
+        return self.topic if self.raw is None else f"{self.topic} for the re-keyed events of {self.raw}"
 
 
 def _uses(file: Section) -> Iterator[_Use]:
@@ -170,6 +177,15 @@ def _uses(file: Section) -> Iterator[_Use]:
                 "source" if kind in ("counts", "local") else f"source of {kind}",
                 source.at("topic"),
                 source.name("topic"),
+            )
+        if None not in (file.get("name"), source.get("topic")) and source.get("repartition") == "true":
+            yield _Use(
+                repartitioned(file.get("name"), source.get("topic")),
+                f"the topic of re-keyed events of stream {name}",
+                "re-keyed events",
+                source.at("topic"),
+                source.name("topic"),
+                source.get("topic"),
             )
     for name, _, sink in parts_of(file, "sink", all_streams_of):
         if sink.get("topic") is not None:
@@ -201,19 +217,22 @@ def _check_topic_names(file: Section, problems: Problems) -> None:
         if other is use:
             continue
         if use.topic != other.topic:
+            if None not in (use.raw, other.raw):
+                # It is told of the topics that are re-keyed.
+                continue
             problems.add(
                 use.position,
-                f"{use.setting}: {use.topic} and {other.topic} cannot both exist:"
+                f"{use.setting}: {use.named} and {other.named} cannot both exist:"
                 " Kafka treats . and _ alike in names of topics; rename one",
             )
         elif use.kind != other.kind or use.kind == "sink":
             both = {use.kind, other.kind} == {"source", "source of values"}
-            remedy = (
-                "one of values, one of counts: put one into another file, with another name"
-                if both
-                else "give each its own topic"
-            )
-            problems.add(use.position, f"{use.setting}: topic {use.topic} is already {other.role}; {remedy}")
+            remedy = "give each its own topic"
+            if both:
+                remedy = "one of values, one of counts: put one into another file, with another name"
+            elif use.raw is not None and other.kind == "internal":
+                remedy = f"no topic named {use.raw} can be re-keyed"
+            problems.add(use.position, f"{use.setting}: topic {use.named} is already {other.role}; {remedy}")
 
 
 def _check_shared_sources(file: Section, problems: Problems) -> None:

@@ -161,6 +161,7 @@ IN_BASE = [
     ("sink equal to the source", "topic: flights.sanitized", "topic: flights.events", "23:14", "topic flights.events is already the source of stream destinations; give each its own topic"),
     ("sink equal to dead letters", "topic: flights.sanitized", "topic: flights.events.x\n    dead_letter: flights.events.x", "24:18", "already the sink of stream destinations"),
     ("dead letters into an internal topic", "topic: flights.sanitized", "topic: a\n    dead_letter: flights-ledger", "24:18", "topic flights-ledger is already internal to Eventveil"),
+    ("re-keyed events in an internal topic", "topic: flights.events", "repartition: true\n      topic: changelog", "10:14", "topic flights-repartition-changelog for the re-keyed events of changelog is already internal to Eventveil; no topic named changelog can be re-keyed"),
     ("two names that are one to Kafka", "topic: flights.sanitized", "topic: flights_events", "23:14", "flights_events and flights.events cannot both exist"),
     ("form of counts", "topic: flights.sanitized", "topic: a\n      counts: list", "24:15", "found 'list', expected one of object, array"),
     ("budget span 0", "span: 5d", "span: 0d", "24:28", "expected a duration above 0"),

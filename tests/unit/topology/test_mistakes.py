@@ -38,6 +38,53 @@ def test_a_mistake_between_streams_is_reported_at_the_second(
 
 
 @pytest.mark.parametrize(
+    ("sink", "message"),
+    [
+        (
+            "flights-repartition-flights.events",
+            "topic flights-repartition-flights.events is already the topic of re-keyed events of stream"
+            " destinations; give each its own topic",
+        ),
+        (
+            "flights-repartition-flights_events",
+            "flights-repartition-flights_events and flights-repartition-flights.events for the re-keyed"
+            " events of flights.events cannot both exist",
+        ),
+    ],
+)
+def test_no_topic_has_the_name_of_that_of_re_keyed_events(tmp_path: Path, sink: str, message: str) -> None:
+    rekeyed = ("topic: flights.events", "topic: flights.events\n      repartition: true")
+    (problem,) = problems_of(tmp_path, changed(rekeyed, ("topic: flights.sanitized", f"topic: {sink}")))
+    assert (problem.line, problem.column) == (24, 14)
+    assert message in problem.message
+
+
+def test_a_topic_is_re_keyed_or_read_as_re_keyed_but_not_both(tmp_path: Path) -> None:
+    """The second stream would read what the first one writes."""
+    text = two_streams(("topic: other.events", "topic: flights-repartition-flights.events"))
+    text = text.replace("topic: flights.events", "topic: flights.events\n      repartition: true")
+    (problem,) = problems_of(tmp_path, text)
+    assert "is already the topic of re-keyed events of stream destinations" in problem.message
+
+
+def both_rekeyed(other: str) -> str:
+    text = two_streams(
+        ("topic: other.events, user: /u", f"topic: {other}, repartition: true, user: /tailnum")
+    )
+    return text.replace("topic: flights.events\n", "topic: flights.events\n      repartition: true\n", 1)
+
+
+def test_streams_share_a_topic_that_is_re_keyed(tmp_path: Path) -> None:
+    topology = load_text(tmp_path, both_rekeyed("flights.events"))
+    assert topology.sources == ("flights-repartition-flights.events",)
+
+
+def test_of_topics_that_are_re_keyed_only_their_own_names_are_said_to_collide(tmp_path: Path) -> None:
+    (problem,) = problems_of(tmp_path, both_rekeyed("flights_events"))
+    assert "topic: flights_events and flights.events cannot both exist" in problem.message
+
+
+@pytest.mark.parametrize(
     ("data", "place", "message"), [row[1:] for row in WHOLE_FILES], ids=[row[0] for row in WHOLE_FILES]
 )
 def test_a_file_that_is_no_topology_gives_one_message(

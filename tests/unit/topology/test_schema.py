@@ -65,6 +65,7 @@ BEYOND_A_SCHEMA = {
     "sink equal to the source",
     "sink equal to dead letters",
     "dead letters into an internal topic",
+    "re-keyed events in an internal topic",
     "two names that are one to Kafka",
     "budget exceeded",
     "budget exceeded by a window at the edge",
