@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
+from eventveil.cli.run import check_surroundings
 from eventveil.kafka.cluster import Cluster
 from eventveil.model.topology import Kafka
+from eventveil.topology.loading import load
 from tests.kafka.topics import create_topic, produce, read
 from tests.worker.application import Application
 
@@ -166,3 +168,22 @@ def test_the_commands_for_those_who_create_topics_themselves_need_no_broker(appl
     output = application.command("topics", str(application.path), "--print")
     assert output.count("kafka-topics.sh") == 7
     assert "--config message.timestamp.type=LogAppendTime" in output
+
+
+def test_topics_with_fewer_replicas_than_the_file_says_are_refused(application: Application) -> None:
+    """Brokers take a min.insync.replicas that a topic has not enough replicas for, and lower it silently."""
+    application.create()
+    application.document["topics"] |= {"replication": 3, "min_insync": 1}
+    application.write()
+    output = application.failing_command("topics", str(application.path))
+    names = [f"{application.name}-counting-changelog", f"{application.name}-ledger", application.sink]
+    (told,) = [line for line in output.splitlines() if "topics.replication is 3" in line]
+    assert all(f"{name} (" in told for name in names)
+    assert f"{application.source} (" not in told
+    assert f"{application.dead} (" not in told
+    refused = check_surroundings(load(str(application.path), {}))
+    assert refused is not None
+    assert "have 1 replica, and topics.replication is 3" in str(refused)
+    application.document["topics"]["replication"] = 1
+    application.write()
+    assert check_surroundings(load(str(application.path), {})) is None

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -60,11 +60,15 @@ _LOST = {
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of the cluster; ``id`` changes when it is deleted and created again."""
+    """A topic of the cluster; ``id`` changes when it is deleted and created again.
+
+    ``replicas``: the fewest of any partition, those included that are down; None if brokers do not say.
+    """
 
     name: str
     id: str
     partitions: int
+    replicas: int | None = field(default=None, compare=False)
 
     @property
     def places(self) -> list[TopicPartition]:
@@ -188,7 +192,9 @@ class Cluster:
             for name, future in admin.describe_topics(collection, request_timeout=_TIMEOUT_SECONDS).items():
                 with _missing_is_fine(), needing("Describe", f"topic {name}"):
                     description = future.result()
-                    found[name] = Topic(name, str(description.topic_id), len(description.partitions))
+                    replicas = min((len(one.replicas) for one in description.partitions), default=0)
+                    number = len(description.partitions)
+                    found[name] = Topic(name, str(description.topic_id), number, replicas or None)
         return found
 
     def existing(self, names: Collection[str]) -> dict[str, Topic]:

@@ -18,7 +18,7 @@ from eventveil.lifecycle.apply import read_histories
 from eventveil.lifecycle.beginning import MissingManifest, check_first, check_stage
 from eventveil.lifecycle.cap import check_cap
 from eventveil.lifecycle.manifest import ManifestRecord, check_cluster, check_known, check_neighbours
-from eventveil.lifecycle.topics import TopicPlan, plan_topics
+from eventveil.lifecycle.topics import TopicPlan, plan_topics, short_of_replicas
 from eventveil.model.errors import EventveilError
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.timeline import first_whole_timestamp, start_of
@@ -47,6 +47,7 @@ def inspect_topics(topology: Topology, cluster: Cluster) -> Inspection:
         if plan.name in found
         for mistake in _mistakes(plan, cluster, found[plan.name], settings[plan.name])
     ]
+    mistakes += short_of_replicas((plan, found[plan.name].replicas) for plan in plans if plan.name in found)
     return Inspection(plans, [plan for plan in plans if plan.name not in found], mistakes)
 
 

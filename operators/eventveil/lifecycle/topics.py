@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from eventveil.describe.guarantee import count
 from eventveil.kinds.registry import beside, kind_of
 from eventveil.mechanisms.sizes import largest_release
 from eventveil.model.topology import Stream, Topology
@@ -50,6 +51,8 @@ _GROWN = (
 )
 #: Changelogs with a partition for each of their sources'.
 _BY_SOURCE = ("counting changelog", "re-keying changelog", "state changelog", "sink")
+#: What no spend or release is in: as many replicas as their owners like.
+_OF_OTHERS = ("source", "dead letters")
 _SHRUNK = (
     "Its sources have fewer partitions than when it was made: one was deleted and created again, or the file "
     "names others. Give that one as many partitions as it had, or restore the sources of the file"
@@ -62,7 +65,8 @@ class TopicPlan:
     """A topic: its role, how many partitions it must have (None: any number), its settings.
 
     ``partitions`` is what it is created with. ``required`` is checked, ``advised`` only used on creation;
-    what is ``omitted`` there has to be right by the cluster's default.
+    what is ``omitted`` there has to be right by the cluster's default. ``replicas``: how many each partition
+    must have at least.
     """
 
     name: str
@@ -72,6 +76,7 @@ class TopicPlan:
     required: tuple[Setting, ...]
     advised: Mapping[str, str] = field(default_factory=dict)
     omitted: frozenset[str] = frozenset()
+    replicas: int = 1
 
     @property
     def is_source(self) -> bool:
@@ -119,15 +124,38 @@ class TopicPlan:
         return found
 
 
+def short_of_replicas(found: Iterable[tuple[TopicPlan, int | None]]) -> list[str]:
+    """Which topics have fewer replicas than they must, with what to do; None: their number is not known.
+
+    Brokers lower ``min.insync.replicas`` to the number of replicas, so that setting shows nothing of it.
+    """
+    short: dict[tuple[int, int], list[str]] = {}
+    for plan, replicas in found:
+        if replicas is not None and replicas < plan.replicas:
+            short.setdefault((replicas, plan.replicas), []).append(f"{plan.name} ({plan.role})")
+    return [
+        f"{_subject(names)} {'has' if len(names) == 1 else 'have'} {count(has, 'replica')}, and "
+        f"topics.replication is {wanted}: a spend can be lost with {count(has, 'disk')}, whatever "
+        f"min.insync.replicas says. Give each partition {count(wanted, 'replica')}: kafka-reassign-partitions"
+        ".sh --bootstrap-server ... --reassignment-json-file FILE --execute, with their brokers in FILE. If "
+        f"{has} is what you want, correct topics.replication (and topics.min_insync) in the file"
+        for (has, wanted), names in short.items()
+    ]
+
+
+def _subject(names: Sequence[str]) -> str:
+    return f"topic{'s' * (len(names) > 1)} {', '.join(names)}"
+
+
 def absent(plans: Iterable[TopicPlan]) -> list[str]:
     """Which topics do not exist, with what to do: those of the file's sources, then all others."""
     found: dict[bool, list[str]] = {True: [], False: []}
     for plan in plans:
         found[plan.is_source].append(f"{plan.name} ({plan.role})")
     return [
-        f"topic {names[0]} does not exist: {_how_to_create(is_source, 'it')}"
+        f"{_subject(names)} does not exist: {_how_to_create(is_source, 'it')}"
         if len(names) == 1
-        else f"topics {', '.join(names)} do not exist: {_how_to_create(is_source, 'them')}"
+        else f"{_subject(names)} do not exist: {_how_to_create(is_source, 'them')}"
         for is_source, names in found.items()
         if names
     ]
@@ -149,7 +177,10 @@ _LEAST_OF_THE_SERVICE = {"segment.bytes": 50 * 1024 * 1024, "segment.ms": 4 * _H
 
 def plan_topics(topology: Topology, source_partitions: Mapping[str, int]) -> list[TopicPlan]:
     """All topics of a topology; ``source_partitions`` are the real ones of the topics that hold events."""
-    plans = _plans(topology, source_partitions)
+    plans = [
+        plan if plan.role in _OF_OTHERS else replace(plan, replicas=topology.topics.replication)
+        for plan in _plans(topology, source_partitions)
+    ]
     return [_as_managed(plan) for plan in plans] if topology.topics.managed == "true" else plans
 
 

@@ -125,8 +125,22 @@ class Topics(Groups):
         return {"raw": future}
 
 
+def described(*replicas: int) -> SimpleNamespace:
+    partitions = [SimpleNamespace(replicas=[object()] * number) for number in replicas]
+    return SimpleNamespace(topic_id="id", partitions=partitions)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "fewest"), [((3, 1, 2), 1), ((3, 3), 3), ((0, 0), None), ((3, 0), None), ((), None)]
+)
+def test_a_topic_has_the_fewest_replicas_of_its_partitions_if_brokers_say_how_many(
+    replicas: tuple[int, ...], fewest: int | None
+) -> None:
+    assert Topics(described(*replicas)).topic("raw").replicas == fewest
+
+
 def test_topics_are_asked_for_again_where_a_connection_is_lost_meanwhile() -> None:
-    found = SimpleNamespace(topic_id="id", partitions=[None] * 3)
+    found = described(1, 1, 1)
     topics = Topics(KafkaError._DESTROY_BROKER, KafkaError._TRANSPORT, found)
     assert topics.topic("raw") == Topic("raw", "id", 3)
     assert topics.answers == []

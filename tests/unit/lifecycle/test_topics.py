@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventveil.formats.release import release_record
-from eventveil.lifecycle.topics import Setting, TopicPlan, absent, plan_topics
+from eventveil.lifecycle.topics import Setting, TopicPlan, absent, plan_topics, short_of_replicas
 from eventveil.mechanisms.base import RELEASE_LIMIT, Release
 from eventveil.mechanisms.movement import Movement
 from eventveil.mechanisms.sizes import largest_release, largest_state
@@ -399,6 +399,41 @@ def test_of_a_ledger_with_records_the_file_is_wrong_and_it_is_not_to_be_deleted(
     (mistake,) = plan.mistakes(2, plan.settings, is_empty=True)
     assert "Restore topics.partials" in mistake
     assert "delete it and create it again" in mistake
+
+
+def test_what_has_spends_or_releases_has_as_many_replicas_as_the_file_says() -> None:
+    one = replace(topology(), topics=replace(topology().topics, replication=3))
+    assert {name: plan.replicas for name, plan in plans(one).items()} == {
+        "raw": 1,
+        "app-counting-changelog": 3,
+        "app-partials": 3,
+        "app-ledger-changelog": 3,
+        "app-ledger": 3,
+        "visits.sanitized": 3,
+        "visits.dead": 1,
+    }
+    managed = replace(one, topics=replace(one.topics, managed="true"))
+    assert plans(managed)["app-ledger"].replicas == 3
+
+
+def test_too_few_replicas_are_told_together_with_both_remedies() -> None:
+    planned = plan_topics(topology(), {})
+    few = [(plan, 1 if plan.name.endswith("changelog") else 3) for plan in planned]
+    (told,) = short_of_replicas(few)
+    assert told.startswith(
+        "topics app-counting-changelog (counting changelog), app-ledger-changelog (ledger changelog) have"
+        " 1 replica, and topics.replication is 3: a spend can be lost with 1 disk"
+    )
+    assert "kafka-reassign-partitions.sh" in told
+    assert told.endswith(
+        "If 1 is what you want, correct topics.replication (and topics.min_insync) in the file"
+    )
+    assert len(short_of_replicas([*few[:-2], (planned[-2], 2)])) == 2
+    (told,) = short_of_replicas([(planned[-2], 2)])
+    assert told.startswith("topic visits.sanitized (sink) has 2 replicas, and")
+    assert short_of_replicas([(plan, 3) for plan in planned]) == []
+    # Nothing is concluded where brokers do not say how many there are.
+    assert short_of_replicas([(plan, None) for plan in planned]) == []
 
 
 def test_topics_that_do_not_exist_are_told_together() -> None:

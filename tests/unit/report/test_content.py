@@ -162,6 +162,14 @@ def test_the_events_of_a_user_are_told_with_those_in_one_column(tmp_path: Path) 
         assert parameters(stream)["events per user"] == told
 
 
+def test_too_few_replicas_are_said_to_be_those_of_the_file() -> None:
+    """Nobody has asked the brokers, which may have more or fewer."""
+    one = page_views()
+    few = replace(one, topics=replace(one.topics, replication=1, min_insync=1))
+    told = document(few, "0" * 64, "now", None).limits
+    assert any(sentence.startswith("By the file, topics have 1 replica, of which 1") for sentence in told)
+
+
 def test_generations_that_the_ledger_has_are_among_the_limits() -> None:
     period = ChargedPeriod(
         "sections", 1, "2026", "seasonal", "1.0", 144, "0" * 32, 10, 1, "2026-01-01T00:00:00Z",
