@@ -187,3 +187,19 @@ def test_topics_with_fewer_replicas_than_the_file_says_are_refused(application: 
     application.document["topics"]["replication"] = 1
     application.write()
     assert check_surroundings(load(str(application.path), {})) is None
+
+
+def test_a_limit_on_bytes_is_a_mistake_of_our_topics_and_a_hint_about_sources(
+    application: Application,
+) -> None:
+    """A broker may have one as its default (log.retention.bytes)."""
+    application.create()
+    partials = f"{application.name}-partials"
+    application.alter(application.source, {"retention.bytes": "1000000"})
+    output = application.command("topics", str(application.path))
+    assert f"hint: topic {application.source} (source): retention.bytes is 1000000, so records may" in output
+    assert check_surroundings(load(str(application.path), {})) is None
+    application.alter(partials, {"retention.bytes": "1000000"})
+    output = application.failing_command("topics", str(application.path))
+    assert f"topic {partials} (partials): retention.bytes is 1000000, it should be at least -1" in output
+    assert f"--alter --topic {partials} --add-config retention.bytes=-1" in output

@@ -103,6 +103,8 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
         say(sentence)
     for mistake in inspection.mistakes:
         say(mistake)
+    for hint in inspection.hints:
+        say(hint)
     good = not inspection.missing and not inspection.mistakes
     # Before there is anything to release.
     known = _check_schemas(topology, create=create and good)

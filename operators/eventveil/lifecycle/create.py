@@ -18,7 +18,7 @@ from eventveil.lifecycle.apply import read_histories
 from eventveil.lifecycle.beginning import MissingManifest, check_first, check_stage
 from eventveil.lifecycle.cap import check_cap
 from eventveil.lifecycle.manifest import ManifestRecord, check_cluster, check_known, check_neighbours
-from eventveil.lifecycle.topics import TopicPlan, plan_topics, short_of_replicas
+from eventveil.lifecycle.topics import TopicPlan, hints, plan_topics, short_of_replicas
 from eventveil.model.errors import EventveilError
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.timeline import first_whole_timestamp, start_of
@@ -27,11 +27,15 @@ from eventveil.model.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What the cluster has of the topics of a topology: the plans, the topics missing, what is wrong."""
+    """What the cluster has of the topics of a topology: the plans, the topics missing, what is wrong.
+
+    ``hints``: what may go wrong, which is no reason to refuse anything.
+    """
 
     plans: list[TopicPlan]
     missing: list[TopicPlan]
     mistakes: list[str]
+    hints: list[str]
 
 
 def inspect_topics(topology: Topology, cluster: Cluster) -> Inspection:
@@ -48,7 +52,8 @@ def inspect_topics(topology: Topology, cluster: Cluster) -> Inspection:
         for mistake in _mistakes(plan, cluster, found[plan.name], settings[plan.name])
     ]
     mistakes += short_of_replicas((plan, found[plan.name].replicas) for plan in plans if plan.name in found)
-    return Inspection(plans, [plan for plan in plans if plan.name not in found], mistakes)
+    told = [hint for plan in plans if plan.name in found for hint in hints(plan, settings[plan.name])]
+    return Inspection(plans, [plan for plan in plans if plan.name not in found], mistakes, told)
 
 
 def _mistakes(plan: TopicPlan, cluster: Cluster, found: Topic, settings: Mapping[str, str]) -> list[str]:

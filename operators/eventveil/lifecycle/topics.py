@@ -124,6 +124,19 @@ class TopicPlan:
         return found
 
 
+def hints(plan: TopicPlan, settings: Mapping[str, str]) -> list[str]:
+    """What may go wrong with a topic of somebody else as it is set, each with how to avoid it."""
+    limit = settings.get("retention.bytes")
+    if not plan.is_source or limit is None or int(limit) == _UNLIMITED:
+        return []
+    return [
+        f"hint: topic {plan.name} ({plan.role}): retention.bytes is {limit}, so records may be removed before"
+        " retention.ms has passed. If as much may come to a partition while its events are still needed, lift"
+        f" the limit: kafka-configs.sh --bootstrap-server ... --alter --topic {plan.name} --add-config "
+        f"retention.bytes={_UNLIMITED}"
+    ]
+
+
 def short_of_replicas(found: Iterable[tuple[TopicPlan, int | None]]) -> list[str]:
     """Which topics have fewer replicas than they must, with what to do; None: their number is not known.
 
@@ -234,6 +247,14 @@ _APPEND_TIME = _equal(
 )
 
 
+_BY_TIME_ALONE = _at_least(
+    "retention.bytes",
+    _UNLIMITED,
+    "with a limit on bytes, as log.retention.bytes of the brokers is, a busy hour would remove records long"
+    " before retention.ms does",
+)
+
+
 def _changelog(topology: Topology, name: str, role: str, partitions: int) -> TopicPlan:
     return TopicPlan(name, role, partitions, True, (*_compacted(topology),), _COMPACTION)
 
@@ -307,6 +328,7 @@ def _kept_partials(topology: Topology) -> tuple[Setting, ...]:
     return (
         _equal("cleanup.policy", "delete", "compaction would merge the partials of different times"),
         _at_least("retention.ms", max(7 * _DAY, 10 * longest) + block, "partials must outlive an outage"),
+        _BY_TIME_ALONE,
         *_durable(topology),
     )
 
@@ -326,7 +348,7 @@ def _rekeying(
     """The topics of events keyed by user, and the changelog of the stage that fills them."""
     for source in topology.rekeyed.values():
         plan = _source(topology, source, source)
-        required = (*plan.required, *_durable(topology))
+        required = (*plan.required, _BY_TIME_ALONE, *_durable(topology))
         yield replace(
             plan, role="re-keyed events", partitions=sizes[source], exact_partitions=True, required=required
         )

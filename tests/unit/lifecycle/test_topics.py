@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventveil.formats.release import release_record
-from eventveil.lifecycle.topics import Setting, TopicPlan, absent, plan_topics, short_of_replicas
+from eventveil.lifecycle.topics import Setting, TopicPlan, absent, hints, plan_topics, short_of_replicas
 from eventveil.mechanisms.base import RELEASE_LIMIT, Release
 from eventveil.mechanisms.movement import Movement
 from eventveil.mechanisms.sizes import largest_release, largest_state
@@ -95,6 +95,7 @@ REQUIRED: dict[str, set[tuple[str, str, str]]] = {
     "app-partials": {
         ("cleanup.policy", "delete", "equal"),
         ("retention.ms", str(7 * DAY), "at-least"),
+        ("retention.bytes", "-1", "at-least"),
         *DURABLE,
     },
     "app-ledger": {
@@ -354,6 +355,9 @@ def test_a_source_that_is_keyed_otherwise_has_a_topic_of_re_keyed_events_as_wide
     rekeyed = plans["app-repartition-raw"]
     assert (rekeyed.partitions, rekeyed.exact_partitions, rekeyed.is_source) == (5, True, False)
     assert rekeyed.settings["unclean.leader.election.enable"] == "false"
+    assert rekeyed.settings["retention.bytes"] == "-1"
+    (mistake,) = rekeyed.mistakes(5, rekeyed.settings | {"retention.bytes": "1000000000"})
+    assert "retention.bytes is 1000000000, it should be at least -1: with a limit on bytes" in mistake
     assert plans["app-repartition-changelog"].partitions == 5
     assert plans["app-counting-changelog"].partitions == 7
     assert "app-repartition-changelog" not in {one.name for one in plan_topics(topology(), {})}
@@ -399,6 +403,20 @@ def test_of_a_ledger_with_records_the_file_is_wrong_and_it_is_not_to_be_deleted(
     (mistake,) = plan.mistakes(2, plan.settings, is_empty=True)
     assert "Restore topics.partials" in mistake
     assert "delete it and create it again" in mistake
+
+
+def test_a_source_that_is_limited_in_bytes_is_a_hint_and_not_a_mistake() -> None:
+    plan = plans()["raw"]
+    limited = plan.settings | {"retention.bytes": "1000000000"}
+    assert plan.mistakes(plan.partitions, limited) == []
+    (hint,) = hints(plan, limited)
+    assert hint.startswith(
+        "hint: topic raw (source): retention.bytes is 1000000000, so records may be removed"
+    )
+    assert hint.endswith("--alter --topic raw --add-config retention.bytes=-1")
+    assert hints(plan, plan.settings | {"retention.bytes": "-1"}) == []
+    assert hints(plan, plan.settings) == []
+    assert hints(plans()["app-partials"], limited) == []
 
 
 def test_what_has_spends_or_releases_has_as_many_replicas_as_the_file_says() -> None:
