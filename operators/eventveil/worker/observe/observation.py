@@ -165,7 +165,7 @@ class Observation:
         self.outage: str | None = None
         #: By how many ms the clock of this machine is behind the brokers', if by more than ``clock_skew``.
         self.behind = 0
-        self._overdue, self._progress = Overdue(), Progress()
+        self._overdue, self._progress = Overdue(topology.name), Progress()
         #: When the event loop was last seen running, and a fetch last answered, in monotonic seconds.
         self.beat = self.heard = time.monotonic()
 

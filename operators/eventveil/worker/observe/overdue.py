@@ -15,9 +15,13 @@ OVERDUE_SECONDS, AGAIN_SECONDS = 60.0, 600.0
 
 
 class Overdue:
-    """What was last seen of each stream, and when its wait was last told of; times are monotonic seconds."""
+    """What was last seen of each stream, and when its wait was last told of; times are monotonic seconds.
 
-    def __init__(self) -> None:
+    ``group`` is the consumer group of the workers.
+    """
+
+    def __init__(self, group: str) -> None:
+        self._group = group
         self._waiting: dict[str, tuple[int, float]] = {}
         self._told: dict[str, float] = {}
         #: The timestamp that was told of and is not released yet.
@@ -52,6 +56,8 @@ class Overdue:
             "stream %s: timestamp %d was due %d s ago and is not released: either its releases are held up,"
             " or a partition of its source is not counted to the end of the timestamp. /health/ready of each"
             " worker says which. A worker that runs an older file does not count a stream added since:"
-            " restart it with the current file",
-            stream, timestamp, seconds,
+            " restart it with the current file. If another program is in the group %s, nobody counts its"
+            " partitions: kafka-consumer-groups.sh --bootstrap-server ... --group %s --describe --members"
+            " lists all members with their hosts; stop the program, or give it a group of its own",
+            stream, timestamp, seconds, self._group, self._group,
         )  # fmt: skip

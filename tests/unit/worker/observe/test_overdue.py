@@ -10,7 +10,7 @@ from eventveil.worker.observe.overdue import AGAIN_SECONDS, OVERDUE_SECONDS, Ove
 
 
 def test_a_release_that_does_not_come_is_told_of_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
-    overdue, told = Overdue(), []
+    overdue, told = Overdue("shop"), []
     with caplog.at_level(logging.INFO):
         for second in range(0, 1000, 10):
             overdue.look({"views": (7, max(0, second - 100) * 1000), "sections": (second, 0)}, float(second))
@@ -21,7 +21,7 @@ def test_a_release_that_does_not_come_is_told_of_once_in_a_while(caplog: pytest.
 
 
 def test_a_stream_that_releases_again_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    overdue = Overdue()
+    overdue = Overdue("shop")
     for second in range(0, 100, 10):
         overdue.look({"views": (7, 60_000 + 1000 * second), "sections": (3, 0)}, float(second))
     caplog.clear()
@@ -34,7 +34,7 @@ def test_a_stream_that_releases_again_is_told_of_once(caplog: pytest.LogCaptureF
 
 
 def test_nothing_is_told_of_what_another_worker_has_released(caplog: pytest.LogCaptureFixture) -> None:
-    overdue = Overdue()
+    overdue = Overdue("shop")
     for second in range(0, 100, 10):
         overdue.look({"views": (7, 60_000 + 1000 * second)}, float(second))
     caplog.clear()
@@ -45,7 +45,7 @@ def test_nothing_is_told_of_what_another_worker_has_released(caplog: pytest.LogC
 
 
 def test_a_worker_that_catches_up_is_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    overdue = Overdue()
+    overdue = Overdue("shop")
     with caplog.at_level(logging.INFO):
         for second in range(0, 1000, 10):
             overdue.look({"views": (second // 50, 3_600_000)}, float(second))
@@ -59,3 +59,6 @@ def test_a_worker_that_catches_up_is_not_told_of(caplog: pytest.LogCaptureFixtur
     (message,) = caplog.messages
     assert message.startswith("stream views: timestamp 99 was due 3600 s ago and is not released")
     assert "A worker that runs an older file does not count a stream" in message
+    # The first worker of a group cannot know who else is in it.
+    assert "If another program is in the group shop, nobody counts its partitions" in message
+    assert "--group shop --describe --members lists all members with their hosts" in message
