@@ -23,11 +23,13 @@ from confluent_kafka.admin import (
 from eventveil.kafka.admin import Admin
 from eventveil.kafka.connection import Unreached
 from eventveil.kafka.diagnosis import obstacle
-from eventveil.kafka.links import links
+from eventveil.kafka.links import PASSING, links
+from eventveil.kafka.reader import epoch_end
 from eventveil.kafka.rights import needing, with_right
 from eventveil.kafka.settings import librdkafka
 from eventveil.model.errors import EventveilError, missing
-from eventveil.model.records import TopicPartition
+from eventveil.model.reach import Reach
+from eventveil.model.records import NO_EPOCH, TopicPartition
 from eventveil.model.topology import Kafka
 
 T = TypeVar("T")
@@ -41,14 +43,6 @@ OTHER_COORDINATOR = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
-}
-#: What a broker may say right after a topic was created, or while a leader moves.
-PASSING = {
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
 }
 #: What librdkafka says of a question whose connection was lost, also because the broker is a member no more.
 _LOST = {
@@ -304,6 +298,18 @@ class Cluster:
         """The high watermark of each partition: records of open transactions lie below it too."""
         return self._offsets({place: OffsetSpec.latest() for place in places})
 
+    def reached(self, place: TopicPartition) -> Reach:
+        """The high watermark of a partition, and the epoch of the leader that tells it."""
+        (found,) = self._found({place: OffsetSpec.latest()}).values()
+        return Reach(NO_EPOCH if found.leader_epoch is None else found.leader_epoch, found.offset)
+
+    def parted(self, place: TopicPartition, reach: Reach, least: int = NO_EPOCH) -> int | None:
+        """Where the log of a partition parted from what was read of it; None if nothing shows that it did.
+
+        A leader answers that is in epoch ``least`` or a later one.
+        """
+        return reach.parted(epoch_end(self.kafka, place, reach.epoch, max(least, reach.epoch)))
+
     def ask_end(self, place: TopicPartition, seconds: float) -> Future[Any]:
         """Ask where a partition ends, and do not wait for the answer.
 
@@ -331,9 +337,12 @@ class Cluster:
         return {place: ends[place] if offset < 0 else offset for place, offset in found.items()}
 
     def _offsets(self, wanted: dict[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int]:
+        return {place: told.offset for place, told in self._found(wanted).items()}
+
+    def _found(self, wanted: dict[TopicPartition, OffsetSpec]) -> dict[TopicPartition, Any]:
         request = {AskedPartition(*place): spec for place, spec in wanted.items()}
 
-        def ask() -> dict[TopicPartition, int]:
+        def ask() -> dict[TopicPartition, Any]:
             try:
                 return self._told_offsets(request)
             except KafkaException as error:
@@ -344,18 +353,19 @@ class Cluster:
 
         return self._again(ask, PASSING | _LOST) if request else {}
 
-    def _told_offsets(self, request: dict[AskedPartition, OffsetSpec]) -> dict[TopicPartition, int]:
+    def _told_offsets(self, request: dict[AskedPartition, OffsetSpec]) -> dict[TopicPartition, Any]:
+        """What is told of each partition: ``offset`` and ``leader_epoch``."""
         with self._client() as admin:
             answers = admin.list_offsets(
                 request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ATTEMPT_SECONDS
             )
-            found: dict[TopicPartition, int] = {}
+            found: dict[TopicPartition, Any] = {}
             for at, future in answers.items():
                 with needing("Describe", f"topic {at.topic}"):
-                    found[TopicPartition(at.topic, at.partition)] = future.result().offset
+                    found[TopicPartition(at.topic, at.partition)] = future.result()
             # A request that timed out raises nothing: its offset is invalid (-1001). Only -1 has a meaning,
             # "no such record", for a search by time.
-            untold = [str(place) for place, at in found.items() if at < -1]
+            untold = [str(place) for place, told in found.items() if told.offset < -1]
             if untold:
                 text = f"no broker answers for the offsets of {'; '.join(untold)}. Is the leader down?"
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))

@@ -30,6 +30,14 @@ from eventveil.model.topology import Kafka
 _ANY_SECONDS = 5.0
 #: After which leaders are asked for again, as other clients do; a broker that is none says it at once.
 _LAYOUT_SECONDS = 300.0
+#: What a broker may say right after a topic was created, or while a leader moves.
+PASSING = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
 _NO_LEADERS = {KafkaError.NO_ERROR, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE}
 
 

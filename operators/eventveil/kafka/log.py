@@ -26,7 +26,7 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as AskedPartition
 
 from eventveil.kafka.barrier import BARRIER_SECONDS, behind
-from eventveil.kafka.cluster import PASSING
+from eventveil.kafka.links import PASSING
 from eventveil.kafka.reader import NOT_SHOWN, QUIET_SECONDS, Isolation, StoredRecord, read_records
 from eventveil.kafka.rights import is_denied, with_right
 from eventveil.kafka.settings import librdkafka

@@ -14,10 +14,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Literal, NamedTuple
 
 from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, PartitionRecords
+from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.errors import KafkaError as ClientError
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
@@ -26,10 +27,11 @@ from aiokafka.structs import TopicPartition as FetchedPartition
 from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka.barrier import BARRIER_SECONDS, behind
-from eventveil.kafka.cluster import PASSING
 from eventveil.kafka.connection import Unanswered, Unreached
-from eventveil.kafka.links import Link, Links, Refused, links
-from eventveil.model.records import Headers, TopicPartition
+from eventveil.kafka.epoch_requests import EpochEndRequest
+from eventveil.kafka.links import PASSING, Link, Links, Refused, links
+from eventveil.model.reach import Reach
+from eventveil.model.records import NO_EPOCH, Headers, TopicPartition
 from eventveil.model.topology import Kafka
 
 log = logging.getLogger(__name__)
@@ -104,6 +106,23 @@ def read_records(
             position, silence = found.next_fetch_offset, _Silence(place)
 
 
+def epoch_end(kafka: Kafka, place: TopicPartition, epoch: int, least: int) -> Reach | None:
+    """The last epoch up to ``epoch`` that the log of a partition has, and where it ended, says the leader.
+
+    The leader has to be in epoch ``least`` or a later one: a former leader knows less. None if no broker of
+    this version tells; NO_EPOCH if the leader does not know. Raises KafkaException.
+    """
+    reading = _Reading(kafka, place, "read_uncommitted")
+    try:
+        return reading.epoch_end(epoch, least)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.FENCED_LEADER_EPOCH:
+            raise
+        return reading.epoch_end(epoch, NO_EPOCH)
+    except (IncompatibleBrokerVersion, NotImplementedError):
+        return None
+
+
 class _Silence:
     """Pauses between questions, until nothing new was heard for too long."""
 
@@ -166,6 +185,13 @@ class _Reading:
         ((_, ((_, _, _, offset, *_),)),) = answer.topics
         return int(offset)
 
+    def epoch_end(self, epoch: int, current: int) -> Reach:
+        """See ``epoch_end``. Raises KafkaException also if the leader is in a later epoch."""
+        request = EpochEndRequest(self._place, epoch, current)
+        answer = self._ask(request, "Describe", _PASSING - {KafkaError.FENCED_LEADER_EPOCH})
+        ((_, ((_, _, found, end),)),) = answer.topics
+        return Reach(int(found), int(end))
+
     def fetch(self, position: int) -> Any:
         """What is there from an offset on, as aiokafka unpacks it: at least one batch of what is there."""
         topic, number = self._place
@@ -177,13 +203,16 @@ class _Reading:
         place, records = FetchedPartition(*self._place), MemoryRecords(content or b"")
         return PartitionRecords(place, records, aborted, position, None, None, True, self._level)
 
-    def _ask(self, request: Any, right: str) -> Any:
-        """What the leader answers. Raises KafkaException, which names the ``right`` if that is missing."""
+    def _ask(self, request: Any, right: str, passing: Collection[int] = _PASSING) -> Any:
+        """What the leader answers. Raises KafkaException, which names the ``right`` if that is missing.
+
+        Errors that are ``passing`` are waited out.
+        """
         known, silence = links(self._kafka), _Silence(self._place)
         while True:
             try:
                 with known.borrowed() as link:
-                    answer, obstacle = self._asked(known, link, request, right)
+                    answer, obstacle = self._asked(known, link, request, right, passing)
                 if answer is not None:
                     return answer
             except Refused as error:
@@ -197,18 +226,21 @@ class _Reading:
             known.forget(self._place.topic)
             silence.wait(obstacle)
 
-    def _asked(self, known: Links, link: Link, request: Any, right: str) -> tuple[Any, str]:
+    def _asked(
+        self, known: Links, link: Link, request: Any, right: str, passing: Collection[int]
+    ) -> tuple[Any, str]:
         """The answer, or None and why another attempt may bring one. Raises Refused, and as links do."""
         topic, number = self._place
         leader = known.address(known.leaders(link, topic).get(number, -1))
         if leader is None:
             return None, "it has no leader"
         answer = link.ask(leader, request, _ANSWER_SECONDS)
-        codes = {row[1] for _, rows in answer.topics for row in rows} - {KafkaError.NO_ERROR}
+        at = 0 if isinstance(request, EpochEndRequest) else 1
+        codes = {row[at] for _, rows in answer.topics for row in rows} - {KafkaError.NO_ERROR}
         codes |= {getattr(answer, "error_code", KafkaError.NO_ERROR)} - {KafkaError.NO_ERROR}
         if not codes:
             return answer, ""
         code = codes.pop()
-        if code not in _PASSING:
+        if code not in passing:
             raise Refused(f"topic {topic}", code, right)
         return None, KafkaError(code).name()

@@ -28,6 +28,8 @@ NUMBER_BYTES = 25
 NO_APPEND_TIME = -1
 #: The own time of a record that carries none, as Kafka writes it.
 NO_OWN_TIME = -1
+#: The leader epoch of records of which nobody tells it, as Kafka writes it.
+NO_EPOCH = -1
 
 
 class TopicPartition(NamedTuple):
@@ -43,9 +45,9 @@ class TopicPartition(NamedTuple):
         """A record of it in words."""
         return f"{self}, offset {offset}"
 
-    def record(self, key: bytes | None, value: bytes | None) -> Outgoing:
+    def record(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Outgoing:
         """A record to be written to it."""
-        return Outgoing(self.topic, value, key, self.partition)
+        return Outgoing(self.topic, value, key, self.partition, headers)
 
 
 class Origin(NamedTuple):
@@ -98,6 +100,8 @@ class Chunk:
     the broker (LogAppendTime), in epoch milliseconds, or NO_OWN_TIME; nothing where no stream asks for them
     (``Source.own_time``). They are claims about events, as fields of values are. No rule on when something
     was appended may look at them: those have ``append_times``, in which a producer's time never stands.
+
+    ``epoch`` is the leader epoch of the last record batch in it, passed over or not, or NO_EPOCH.
     """
 
     topic: str
@@ -112,6 +116,7 @@ class Chunk:
     headers: Sequence[Headers | None] = ()
     schemas: Schemas = field(default_factory=dict)
     own_times: Sequence[int] = ()
+    epoch: int = NO_EPOCH
 
     def since(self, position: int) -> Chunk:
         """The records from offset ``position`` on; those below it have been seen.

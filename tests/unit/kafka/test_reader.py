@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.record.util import calc_crc32c
@@ -16,11 +17,13 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka import reader
 from eventveil.kafka.connection import Address, Unanswered, Unreached
+from eventveil.kafka.epoch_requests import EpochEndRequest, EpochEnds
 from eventveil.kafka.log import read_backwards, read_table
 from eventveil.kafka.outgoing import Producer, batches
-from eventveil.kafka.reader import StoredRecord, read_records
+from eventveil.kafka.reader import StoredRecord, epoch_end, read_records
 from eventveil.model.errors import Unsettled
-from eventveil.model.records import Outgoing, TopicPartition
+from eventveil.model.reach import Reach
+from eventveil.model.records import NO_EPOCH, Outgoing, TopicPartition
 from eventveil.model.topology import Kafka
 
 PLACE = TopicPartition("changelog", 0)
@@ -52,7 +55,8 @@ class Leader:
 
     ``aborted`` are producers with the first and the last offset of a transaction, ``troubles`` errors or
     error codes that come first. ``offsets`` have been fetched from, ``forgotten`` is how often the leader was
-    asked for anew, ``made`` how often by a link of its own.
+    asked for anew, ``made`` how often by a link of its own. ``epochs`` were asked for, each with that of the
+    leader.
     """
 
     def __init__(self, *log: tuple[int, bytes], ends: list[int], aborted: Any = (), first: int = 0) -> None:
@@ -60,6 +64,7 @@ class Leader:
         self.troubles: list[Exception | int] = []
         self.offsets: list[int] = []
         self.levels: set[int] = set()
+        self.epochs: list[tuple[int, int]] = []
         self.forgotten = self.made = 0
 
     @contextmanager
@@ -88,6 +93,8 @@ class Leader:
             raise trouble
         if isinstance(request, OffsetRequest):
             return self._offset(request, trouble)
+        if isinstance(request, EpochEndRequest):
+            return self._epoch(request, trouble)
         assert isinstance(request, FetchRequest)
         return self._records(request, trouble)
 
@@ -98,6 +105,11 @@ class Leader:
         if which == -1:
             found = self.ends.pop(0) if len(self.ends) > 1 else self.ends[0]
         return SimpleNamespace(topics=[(topic, [(number, code, -1, found)])])
+
+    def _epoch(self, request: EpochEndRequest, code: int) -> Any:
+        self.epochs.append((request.epoch, request.current))
+        answer = (-1, -1) if code else (request.epoch - 1, 5)
+        return SimpleNamespace(topics=[(request.place.topic, [(code, request.place.partition, *answer)])])
 
     def _records(self, request: Any, code: int) -> Any:
         ((topic, ((number, offset, _),)),) = request.topics
@@ -232,6 +244,48 @@ def test_a_question_is_asked_again_of_whoever_leads_then(
     assert [*read_records(NOWHERE, PLACE)] == [A, B]
     # Twice, and once because it knew of no floor.
     assert one.forgotten == 3
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        int(KafkaError.NOT_LEADER_FOR_PARTITION),
+        int(KafkaError.UNKNOWN_LEADER_EPOCH),
+        Unanswered(LEADER, "silence"),
+    ],
+)
+def test_the_end_of_an_epoch_is_asked_again_of_whoever_leads_then(led: Led, trouble: Exception | int) -> None:
+    one = led(Leader(ends=[2]))
+    one.troubles = [trouble, trouble]
+    assert epoch_end(NOWHERE, PLACE, 3, 4) == Reach(2, 5)
+    assert {*one.epochs} == {(3, 4)}
+    assert one.forgotten == 2
+
+
+def test_a_leader_of_a_later_epoch_is_asked_whatever_its_epoch_is(led: Led) -> None:
+    one = led(Leader(ends=[2]))
+    one.troubles = [int(KafkaError.FENCED_LEADER_EPOCH)]
+    assert epoch_end(NOWHERE, PLACE, 3, 4) == Reach(2, 5)
+    assert one.epochs == [(3, 4), (3, NO_EPOCH)]
+
+
+def test_a_broker_that_is_not_asked_for_epochs_says_nothing_of_them(led: Led) -> None:
+    for error in (IncompatibleBrokerVersion("it has no such request"), NotImplementedError("it is too old")):
+        one = led(Leader(ends=[2]))
+        one.troubles = [error]
+        assert epoch_end(NOWHERE, PLACE, 3, 4) is None
+    one.troubles = [int(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
+    with pytest.raises(KafkaException, match="Describe"):
+        epoch_end(NOWHERE, PLACE, 3, 4)
+
+
+def test_the_question_for_an_epoch_is_written_as_brokers_read_it() -> None:
+    """By the schema of OffsetForLeaderEpoch in version 3."""
+    made = EpochEndRequest(TopicPartition("raw", 2), 7, 9).prepare({23: (2, 4)})
+    assert made.API_VERSION == 3
+    assert made.encode() == struct.pack(">ii h3s i iii", -1, 1, 3, b"raw", 1, 2, 9, 7)
+    answer = struct.pack(">ii h3s i hiiq", 0, 1, 3, b"raw", 1, 0, 2, 6, 41)
+    assert EpochEnds.decode(answer).topics == [("raw", [(0, 2, 6, 41)])]
 
 
 @pytest.mark.parametrize(("before", "right"), [(0, "Describe"), (1, "Describe"), (2, "Read")])
