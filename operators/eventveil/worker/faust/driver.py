@@ -40,7 +40,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
 from eventveil.kafka.settings import aiokafka as aiokafka_settings
-from eventveil.model.records import MAX_MESSAGE_BYTES, Chunk, TopicPartition
+from eventveil.model.records import MAX_MESSAGE_BYTES, NO_EPOCH, Chunk, TopicPartition
 from eventveil.model.topology import Kafka
 from eventveil.worker.faust import fetches, frames
 from eventveil.worker.faust.fetches import Block, WalkedBlock
@@ -316,11 +316,13 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         if start is None:
             return None
         # With a timeout of zero this never yields to the loop, so the positions belong to the records.
+        source = _records_of(fetcher, tp)
         block = await (self._stock_records if _STOCK else self._block)(fetcher, tp)
         after = _position(consumer, tp)
         if after is None or after == start:
             return None
-        return _as_chunk(tp, token, start, block, after)
+        epoch = NO_EPOCH if source is None else fetches.epoch_of(source)
+        return _as_chunk(tp, token, start, block, after, epoch)
 
     async def _block(self, fetcher: Any, tp: TopicPartition) -> Block:
         """The next block of a partition, an empty one if there is none."""
@@ -494,12 +496,19 @@ def _let_rest(consumer: aiokafka.AIOKafkaConsumer, resting: Collection[TopicPart
 
 def _is_used_up(fetcher: Any, partition: TopicPartition) -> bool:
     """Whether a fetch has no more batches of records, although aiokafka may not have noticed yet."""
-    fetched = fetcher._records.get(partition)
-    records = None if _STOCK or not isinstance(fetched, FetchResult) else fetched._partition_records
+    records = None if _STOCK else _records_of(fetcher, partition)
     return records is not None and not records._records.has_next()
 
 
-def _as_chunk(partition: TopicPartition, token: int, start: int, block: Block, after: int) -> Chunk:
+def _records_of(fetcher: Any, partition: TopicPartition) -> Any:
+    """What a fetch has brought of a partition, None if nothing."""
+    fetched = fetcher._records.get(partition)
+    return fetched._partition_records if isinstance(fetched, FetchResult) else None
+
+
+def _as_chunk(
+    partition: TopicPartition, token: int, start: int, block: Block, after: int, epoch: int = NO_EPOCH
+) -> Chunk:
     return Chunk(
         topic=partition.topic,
         partition=partition.partition,
@@ -512,6 +521,7 @@ def _as_chunk(partition: TopicPartition, token: int, start: int, block: Block, a
         next_offset=after,
         headers=block.headers,
         own_times=block.own_times,
+        epoch=epoch,
     )
 
 

@@ -27,7 +27,7 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.memory_records import MemoryRecords
 from numpy.typing import NDArray
 
-from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Headers
+from eventveil.model.records import NO_APPEND_TIME, NO_EPOCH, NO_OWN_TIME, Headers
 from eventveil.process import kernel
 from eventveil.worker.faust.compatibility import unlike
 from eventveil.worker.faust.record_batches import Body, RecordColumns, read, walk
@@ -49,6 +49,10 @@ _MOST_BYTES = 8_000_000
 _AT_ONCE = 128
 #: A run has about this many records at most.
 _RUN = 32_768
+#: The attribute of a PartitionRecords that has the leader epoch of what was read of it.
+_NOTED = "eventveil_epoch"
+#: Where a batch of format 2 has the epoch of its leader, and what follows that.
+_EPOCH, _AFTER_EPOCH = 12, 16
 #: Where a batch of format 2 has its checksum and what that is of, the number of its records, and these.
 _CHECKSUM, _CHECKED, _COUNT, _RECORDS = 17, 21, 57, 61
 #: As aiokafka has them, without its copies; but its gzip is Python's (``_gunzip``).
@@ -75,6 +79,12 @@ class Fetch:
     def bytes_of_batch(self) -> memoryview:
         """The bytes of the batch that came last."""
         return memoryview(self._data)[self._begin : self._next]
+
+    @property
+    def epoch(self) -> int:
+        """The leader epoch of the batch that came last; of format 2 only."""
+        told = self._data[self._begin + _EPOCH : self._begin + _AFTER_EPOCH]
+        return int.from_bytes(told, "big", signed=True)
 
     def is_sound(self) -> bool:
         """Whether the checksum of the batch that came last is right, by the kernel; of format 2 only."""
@@ -188,6 +198,12 @@ def take_over(fetched: Any, *, own_times: bool = False) -> None:
         records._records_iterator = _Blocks(records, own_times)
 
 
+def epoch_of(source: PartitionRecords) -> int:
+    """The leader epoch of the last batch that was read of a fetch, NO_EPOCH where nothing tells it."""
+    epoch: int = getattr(source, _NOTED, NO_EPOCH)
+    return epoch
+
+
 class _Blocks(Iterator[Block]):
     """What takes the place of the generator in a PartitionRecords."""
 
@@ -200,8 +216,8 @@ class _Blocks(Iterator[Block]):
 
 
 def _unpack(source: Any, own_times: bool) -> Iterator[Block]:
-    """``PartitionRecords._unpack_records`` of aiokafka, block by block."""
-    run = _BatchRun(source.next_fetch_offset, own_times)
+    """``PartitionRecords._unpack_records`` of aiokafka, block by block, each with batches of one epoch."""
+    run, epoch = _BatchRun(source.next_fetch_offset, own_times), NO_EPOCH
     #: Where the next batch begins at the earliest; a fetch begins with the whole of its first one.
     behind = 0
     while source._records.has_next():
@@ -212,6 +228,10 @@ def _unpack(source: Any, own_times: bool) -> Iterator[Block]:
         if _magic(batch) == 2 and batch.base_offset < behind:
             yield from run.blocks(source)
             raise _out_of_order(source)
+        if (its := _epoch(source._records, batch)) != epoch:
+            yield from run.blocks(source)
+            run, epoch = _BatchRun(run.next_offset, own_times), its
+            setattr(source, _NOTED, epoch)
         if not _is_passed_over(source, batch):
             run.add(batch, getattr(source._records, "bytes_of_batch", b""))
         # A batch keeps its last offset when compaction removes the record.
@@ -348,6 +368,11 @@ def _gunzip(packed: bytes | memoryview) -> bytes:
     if unpacked is None:
         raise ValueError("no gzip of this size")
     return unpacked
+
+
+def _epoch(records: Any, batch: Any) -> int:
+    """The leader epoch of the batch that came last of these records."""
+    return records.epoch if isinstance(records, Fetch) and _magic(batch) == 2 else NO_EPOCH
 
 
 def _is_sound(records: Any, batch: Any) -> bool:

@@ -22,7 +22,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import calc_crc32c
 from aiokafka.structs import TopicPartition
 
-from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME
+from eventveil.model.records import NO_APPEND_TIME, NO_EPOCH, NO_OWN_TIME
 from eventveil.worker.faust import fetches, record_batches
 from tests.fuzz.ways import WAYS, read_by
 
@@ -37,6 +37,9 @@ class Log:
         self.chance = chance
         self.end = chance.randrange(5)
         self.batches: list[tuple[int, bytes]] = []
+        self.epoch = 3
+        #: The end of each batch, and the epoch of its leader.
+        self.epochs: list[tuple[int, int]] = []
         self.aborted: list[tuple[int, int]] = []
 
     def append(self) -> None:
@@ -75,8 +78,15 @@ class Log:
         attributes = struct.unpack_from(">h", made, 21)[0] | append_time << 3 | control << 5
         struct.pack_into(">hi", made, 21, attributes, last)
         struct.pack_into(">I", made, 17, calc_crc32c(bytes(made[21:])))
+        # No checksum is of it.
+        self.epoch += Random(self.end).choice((0, 0, 0, 1, 5))
+        struct.pack_into(">i", made, 12, self.epoch)
         self.end += last + 1
         self.batches.append((self.end, bytes(made)))
+        self.epochs.append((self.end, self.epoch))
+
+    def epoch_before(self, position: int) -> int:
+        return next(epoch for end, epoch in self.epochs if end >= position)
 
     def fetched(self, offset: int, isolation: int) -> PartitionRecords:
         data = b"".join(batch for end, batch in self.batches if end > offset)
@@ -310,6 +320,36 @@ def test_the_position_after_a_block_is_behind_its_last_record(monkeypatch: pytes
     for position in positions:
         after = read_blocks(log.fetched(position, READ_UNCOMMITTED))
         assert after[0] == [one for one in whole[0] if one[0] >= position]
+
+
+@pytest.mark.parametrize("isolation", [READ_COMMITTED, READ_UNCOMMITTED])
+def test_the_epoch_before_the_position_is_told_also_of_what_is_passed_over(isolation: int) -> None:
+    met, others = set[int](), 0
+    for seed in range(300):
+        log = make_log(seed)
+        source = log.fetched(0, isolation)
+        fetches.take_over(Fetched(source))
+        assert fetches.epoch_of(source) == NO_EPOCH
+        for _ in source:
+            assert fetches.epoch_of(source) == log.epoch_before(source.next_fetch_offset)
+        if log.batches:
+            assert fetches.epoch_of(source) == log.epochs[-1][1] == log.epoch_before(source.next_fetch_offset)
+            others += bool(read_stock(log.fetched(0, isolation))[0]) and log.epochs[0] != log.epochs[-1]
+        met |= {epoch for _, epoch in log.epochs}
+    assert len(met) > 10
+    assert others > 50
+
+
+def test_nothing_tells_the_epoch_of_a_fetch_without_its_bytes_or_of_an_older_format() -> None:
+    new = DefaultRecordBatchBuilder(2, 0, False, -1, 0, 0, 10**6)
+    new.append(0, 1000, None, b"v", [])
+    old = LegacyRecordBatchBuilder(1, 0, 10**6)
+    old.append(0, 1000, None, b"v")
+    unkept = PartitionRecords(TP, MemoryRecords(bytes(new.build())), [], 0, None, None, True, READ_COMMITTED)
+    for source in (unkept, partition_records(bytes(old.build()))):
+        fetches.take_over(Fetched(source))
+        assert [*source]
+        assert fetches.epoch_of(source) == NO_EPOCH
 
 
 @pytest.mark.parametrize(("records", "sizes"), [(10, [10]), (11, [6, 5]), (24, [8, 8, 8]), (21, [7, 7, 7])])
