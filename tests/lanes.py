@@ -20,7 +20,7 @@ from xdist.workermanage import WorkerController
 CLUSTERS, OWN = "clusters", "brokers of their own"
 _LANES = {
     CLUSTERS: {"chaos", "cluster", "stale_reads", "unclean"},
-    OWN: {"bench", "broker", "demo", "longrun", "missing"},
+    OWN: {"bench", "broker", "demo", "longrun", "lost_end", "missing"},
 }
 _LANE_OF = {subject: lane for lane, subjects in _LANES.items() for subject in subjects}
 #: The others that take longest, longest first, so that none of them begins when all others are done.

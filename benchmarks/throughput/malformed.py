@@ -138,7 +138,7 @@ class _Cluster:
         """See ``eventveil.worker.ends.EndsOfCluster``."""
         self.asked.append(wall_clock())
         answer: Future[Any] = Future()
-        answer.set_result(SimpleNamespace(offset=0))
+        answer.set_result(SimpleNamespace(offset=0, leader_epoch=None))
         return answer
 
     def renew(self) -> None:

@@ -23,7 +23,7 @@ from eventveil.formats.release import fields_of
 from eventveil.kafka.barrier import Floors, least_end
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster, Topic
-from eventveil.kafka.log import first_appended, offset_of, read_partition, read_table
+from eventveil.kafka.log import first_appended, offset_of, read_latest, read_partition, read_table, values_of
 from eventveil.kinds.placement import StreamPlan, counting_places, writer_of
 from eventveil.kinds.registry import kind_of, plan_streams
 from eventveil.lifecycle.beginning import earliest_append, first_events, judged_anew_from
@@ -54,7 +54,8 @@ from eventveil.lifecycle.relocation import (
 from eventveil.lifecycle.rerouting import Rerouting
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.errors import StateRefused, Unsettled
-from eventveil.model.records import Outgoing, TopicPartition
+from eventveil.model.reach import Reach
+from eventveil.model.records import Headers, Outgoing, TopicPartition
 from eventveil.model.topology import Topology
 from eventveil.privacy.noise import SystemNoise
 from eventveil.process.faults import FaultHook, no_fault
@@ -151,6 +152,8 @@ class StreamMigrator:
         self._writers: dict[TopicPartition, FencedTable] = {}
         self._fenced: dict[TopicPartition, Mapping[bytes, bytes]] = {}
         self._layout = layout
+        #: The headers of what was read without fencing, by place.
+        self._headers: dict[TopicPartition, Mapping[bytes, Headers]] = {}
 
     def take_over(self, taken: dict[TopicPartition, Taken] | None = None) -> None:
         """Fence the writers of the stream's state, and read what there is now.
@@ -333,8 +336,16 @@ class StreamMigrator:
     def _table(self, place: TopicPartition) -> dict[bytes, bytes]:
         """What a place holds, wherever that still is, without fencing its writer."""
         if self._layout and place != self._budget:
-            return self._layout.table(place)
-        return read_table(self._topology.kafka, *place)
+            latest = self._layout.latest(place)
+        else:
+            latest = read_latest(self._topology.kafka, place)
+        self._headers[place] = {key: record.headers for key, record in latest.items()}
+        return values_of(latest)
+
+    def _reach(self, place: TopicPartition) -> Reach | None:
+        """How far the source had been read by the state that a place holds."""
+        headers = self._writers[place].headers if self._fenced else self._headers.get(place, {})
+        return Reach.latest([headers.get(self._plan.name.encode(), ())])
 
     def _inputs(self, checkpoint: Checkpoint, *, lost: bool = False) -> InputTopics:
         """The topics that the life stands on, as they are now.
@@ -344,10 +355,16 @@ class StreamMigrator:
         source, cluster, now = self._source, self._cluster, time.time_ns() // 1_000_000
         logs = source.places
         begins, ends = cluster.first_offsets(logs), cluster.end_offsets(logs)
+        known = {manifest.topic_id for manifest, _ in checkpoint.counting.values()}
+        reached = dict.fromkeys(logs, 0)
+        for place, number in self._counting().items():
+            # Of another topic it says nothing.
+            if known == {source.id} and (reach := self._reach(place)) is not None:
+                log = logs[number]
+                reached[log], ends[log] = reach.offset, what_is_left(cluster, log, reach, ends[log])
         again = ends
         if not checkpoint.by_boundary:
             again = cluster.offsets_at(logs, earliest_append(self._plan, checkpoint.state.next))
-        known = {manifest.topic_id for manifest, _ in checkpoint.counting.values()}
         partials = self._partials
         return InputTopics(
             source_id=source.id,
@@ -367,6 +384,7 @@ class StreamMigrator:
                     judged_anew_from(cluster, self._plan, log, *checkpoint.counting[place])
                     if lost and place in checkpoint.counting
                     else None,
+                    reached[log],
                 )
                 for place, number in self._counting().items()
                 for log in [logs[number]]
@@ -446,6 +464,12 @@ def check_stopped(topology: Topology, cluster: Cluster) -> None:
             f"it has {members} member{'s' * (members > 1)}, so a worker seems to be running",
             "Stop the workers. A worker that was killed stays a member until its session times out",
         )
+
+
+def what_is_left(cluster: Cluster, log: TopicPartition, reach: Reach, end: int) -> int:
+    """Where what was read of a log ends now, or ``end``, where the log does. Raises KafkaException."""
+    parted = cluster.parted(log, reach)
+    return end if parted is None else min(end, parted)
 
 
 def looked(read: Callable[[], Found]) -> Found:

@@ -12,7 +12,8 @@ from typing import Literal
 
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.log import read_table
+from eventveil.kafka.log import read_latest, read_table
+from eventveil.kafka.reader import StoredRecord
 from eventveil.kinds.placement import counting_places, rekeying_places, value_places, writer_of
 from eventveil.lifecycle.manifest import all_in
 from eventveil.model.errors import Unsettled, doubt, missing
@@ -96,10 +97,10 @@ class Layout:
             return next((one for one, held in self._found.items() if held == source), None)
         return place if place.partition < self._size else None
 
-    def table(self, place: TopicPartition) -> dict[bytes, bytes]:
-        """What has to be at a place, wherever that still is, without fencing its writer."""
+    def latest(self, place: TopicPartition) -> dict[bytes, StoredRecord]:
+        """What has to be at a place, by key, wherever that still is, without fencing its writer."""
         now = self.now(place)
-        return {} if now is None else read_table(self._topology.kafka, *now)
+        return {} if now is None else read_latest(self._topology.kafka, now)
 
     def arrange(self, check_stopped: Callable[[], None]) -> list[TopicPartition]:
         """Give every source partition a place, and move what is in another; what was moved.

@@ -56,6 +56,8 @@ class Log:
     What is left of the next timestamp to be released lies from offset ``again`` on. What is gone from before
     the first offset was appended before ``gone``, in epoch milliseconds, at the latest. Events are judged
     anew from offset ``anew`` on (``eventveil.lifecycle.beginning.judged_anew_from``); None: nobody has asked.
+    It had been read up to offset ``reached``, as far as the state tells. If some of that is gone and others
+    have its offsets, ``end`` is where what is left of it ends.
     """
 
     place: TopicPartition
@@ -64,6 +66,7 @@ class Log:
     again: int
     gone: int
     anew: int | None = None
+    reached: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +281,7 @@ def _moved(
         target, needed = checkpoint.state.next, min(log.again, state.resume)
     if replaced:
         needed, judged, gone, boundaries = log.begin, log.begin, True, boundaries[:0]
-    elif max(state.resume, state.judged, *(one.offset for one in boundaries)) > log.end:
+    elif max(state.resume, state.judged, log.reached, *(one.offset for one in boundaries)) > log.end:
         # Its end is gone: what was read may come again at other offsets, and is judged again.
         needed, judged, gone = log.again, log.again, True
         log = replace(log, gone=inputs.now)

@@ -34,11 +34,13 @@ class RawLog:
     """A partition of the topic of events: its first offset and its end.
 
     What is gone from before the first offset was appended before ``gone``, in epoch ms, at the latest.
+    ``reached`` is as in ``eventveil.lifecycle.relocation.Log``.
     """
 
     begin: int
     end: int
     gone: int
+    reached: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def _position(
         return log.begin, log.gone if log.begin else None
     if state.position < log.begin:
         return log.begin, log.gone
-    if state.known > log.end:
+    if max(state.known, log.reached) > log.end:
         # What was passed on of it is not lost; what followed may be.
         return min(state.position, log.end), now
     return state.position, None

@@ -7,19 +7,20 @@ everything is written in one transaction: all of it, or nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.log import first_appended
+from eventveil.kafka.log import first_appended, values_of
 from eventveil.kinds.placement import rekeying_places, writer_of
-from eventveil.lifecycle.apply import MigrationStep, StreamMigrator, Taken, check_begun, looked
+from eventveil.lifecycle.apply import MigrationStep, StreamMigrator, Taken, check_begun, looked, what_is_left
 from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.manifest import ManifestRecord, check_cluster
 from eventveil.lifecycle.relocation import settled
 from eventveil.lifecycle.rerouting import RawLog, RawTopic, Rerouting, Stage, reroute
 from eventveil.model.errors import StateRefused, doubt
-from eventveil.model.records import Outgoing, TopicPartition
+from eventveil.model.reach import Reach
+from eventveil.model.records import Headers, Outgoing, TopicPartition
 from eventveil.model.topology import Source, Topology
 from eventveil.process.faults import FaultHook, no_fault
 from eventveil.tasks.repartition import RekeyerState, fingerprint
@@ -52,6 +53,8 @@ class StageMigrator:
         self._raw, self._target = self._topics[source.topic_of_events], self._topics[source.topic]
         self._writers: dict[TopicPartition, FencedTable] = {}
         self._fenced: dict[TopicPartition, Mapping[bytes, bytes]] = {}
+        #: The headers of what was read without fencing, by place.
+        self._headers: dict[TopicPartition, Mapping[bytes, Headers]] = {}
 
     def migrate(
         self, *, apply: bool, lost: bool, expected: Collection[MigrationStep] = ()
@@ -107,7 +110,16 @@ class StageMigrator:
     def _table(self, place: TopicPartition) -> Mapping[bytes, bytes]:
         if self._fenced:
             return self._fenced[place]
-        return self._layout.table(place)
+        latest = self._layout.latest(place)
+        self._headers[place] = {key: record.headers for key, record in latest.items()}
+        return values_of(latest)
+
+    def _reaches(self) -> Iterator[tuple[TopicPartition, Reach]]:
+        """How far the partitions of events had been read, by the states of those that tell."""
+        for place, number in self._places().items():
+            headers = self._writers[place].headers if self._fenced else self._headers.get(place, {})
+            if (reach := Reach.latest([headers.get(self._target.name.encode(), ())])) is not None:
+                yield self._raw.places[number], reach
 
     def _read(
         self, place: TopicPartition, table: Mapping[bytes, bytes]
@@ -132,6 +144,9 @@ class StageMigrator:
         replaced = {manifest.topic_id for manifest, _ in stage.values()} != {self._raw.id}
         raw, now = self._raw, time.time_ns() // 1_000_000
         begins, ends = self._cluster.first_offsets(raw.places), self._cluster.end_offsets(raw.places)
+        reached = dict.fromkeys(raw.places, 0)
+        for log, reach in () if replaced else self._reaches():
+            reached[log], ends[log] = reach.offset, what_is_left(self._cluster, log, reach, ends[log])
         return RawTopic(
             topic_id=raw.id,
             target_id=self._target.id,
@@ -142,6 +157,7 @@ class StageMigrator:
                     begins[place],
                     ends[place],
                     first_appended(self._topology.kafka, place, now) if replaced or begins[place] else now,
+                    reached[place],
                 )
                 for place in raw.places
             },

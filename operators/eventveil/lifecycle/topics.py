@@ -386,6 +386,7 @@ def _source(topology: Topology, source: str, name: str) -> TopicPlan:
         {
             "retention.ms": str(max(7 * _DAY, 2 * longest)),
             "min.insync.replicas": str(topology.topics.min_insync),
+            "unclean.leader.election.enable": "false",
         },
     )
 

@@ -17,6 +17,7 @@ from typing import Any
 from eventveil.formats.change import Difference
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.log import values_of
 from eventveil.kinds.placement import ReadingPlan, value_places, writer_of
 from eventveil.kinds.registry import plan_readings
 from eventveil.lifecycle.apply import check_stopped, looked
@@ -111,7 +112,7 @@ class ValuesMigrator:
     def _table(self, place: TopicPartition) -> Table:
         """What a place holds: all streams over the topic have their state there, so it is read once."""
         if place not in self._tables:
-            self._tables[place] = self._layout.table(place)
+            self._tables[place] = values_of(self._layout.latest(place))
         return self._tables[place]
 
     def _looked(self, plan: ReadingPlan) -> Known:

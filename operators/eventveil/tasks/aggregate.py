@@ -18,6 +18,7 @@ from eventveil.counting.users import Users
 from eventveil.decoding.bulk import BulkReader, Columnar, Fields, fields_of, lengths_of, picked
 from eventveil.model import timeline
 from eventveil.model.partitioners import Growth
+from eventveil.model.reach import Reach, header_of
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Columns, Outgoing, Records, TopicPartition
 from eventveil.model.topology import BY_SCHEMA, Stream, Timeline
 from eventveil.tasks.passed_on import read_passed_on
@@ -336,18 +337,21 @@ class Outputs:
     changelog: TopicPartition
     version: str = ""
 
-    def records(self, batch: Batch) -> Records:
-        """Dead letters, partial counts, and the states that go with them; to be met once."""
-        return Records(self._parts(batch))
+    def records(self, batch: Batch, reach: Reach | None = None) -> Records:
+        """Dead letters, partial counts, and the states that go with them; to be met once.
 
-    def _parts(self, batch: Batch) -> Iterator[Outgoing | Columns]:
+        States carry the ``reach`` of what was read.
+        """
+        return Records(self._parts(batch, reach))
+
+    def _parts(self, batch: Batch, reach: Reach | None) -> Iterator[Outgoing | Columns]:
         yield from batch.dead_letters.parts
         for partial in batch.partials:
             name = partial.stream
             for piece in partial.pieces():
                 yield Outgoing(self.partials, piece.encode(), name.encode(), self.partition_of[name])
         topic, partition = self.changelog
-        headers = [(VERSION, self.version.encode())] if self.version else ()
+        headers = [*([(VERSION, self.version.encode())] if self.version else ()), *header_of(reach)]
         for name, state in batch.states.items():
             yield Outgoing(topic, state.encode(), name.encode(), partition, headers)
 
@@ -402,7 +406,7 @@ class Aggregation(PartitionAggregator, Task):
         return None
 
     def _transaction(self, name: str, batch: Batch, *, concludes: bool) -> Transaction:
-        records = self._outputs.records(batch)
+        records = self._outputs.records(batch, self.reach)
         return Transaction(
             name,
             records,

@@ -33,6 +33,7 @@ from eventveil.decoding.bulk import FILTERED, IGNORED
 from eventveil.mechanisms.pan_private import Counters, PanPrivate
 from eventveil.model.durable import Durable, Natural, written
 from eventveil.model.partitioners import Growth
+from eventveil.model.reach import header_of
 from eventveil.model.records import Chunk, Outgoing, Records, TopicPartition
 from eventveil.model.timeline import deadline_of, due_of
 from eventveil.model.topology import Stream
@@ -347,7 +348,10 @@ class PanPrivateStream(Task):
     def _settling(self, name: str, batch: Batch, *more: Outgoing) -> Transaction:
         # With dead letters goes that they need not be written again.
         letters, changelog = batch.dead_letters, self._places.changelog
-        states = [changelog.record(name.encode(), one.encode()) for name, one in batch.states.items()]
+        states = [
+            changelog.record(name.encode(), one.encode(), header_of(self.reach))
+            for name, one in batch.states.items()
+        ]
         records = Records([*letters.parts, *states, *more])
         return Transaction(name, records, outcomes=batch.outcomes, letters=letters, cause=batch)
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from eventveil.model import timeline
 from eventveil.model.durable import Durable, Natural, written
+from eventveil.model.reach import header_of
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Outgoing, Records, TopicPartition
 from eventveil.model.topology import Source, Timeline
 from eventveil.tasks.passed_on import PassedOn, Passing, mark
@@ -229,7 +230,7 @@ class Rekeyer(Task):
         captures = self._needed()
         skew = self._skew if captures else 0
         state = state.replace(position=self.position, passed=passed, captures=captures, skew=skew)
-        durable = self._changelog.record(self._topic.encode(), state.encode())
+        durable = self._changelog.record(self._topic.encode(), state.encode(), header_of(self.reach))
         return Transaction(
             "pass-on", Records([*self._waiting, *marks, durable]), by_clock=True, concludes=True, cause=state
         )

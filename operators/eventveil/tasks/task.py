@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from eventveil.model.records import Chunk, Outgoing
+from eventveil.model.reach import Reach
+from eventveil.model.records import NO_EPOCH, Chunk, Outgoing
 from eventveil.model.topology import Timeline
 from eventveil.process.memory import NOTHING, Held
 
@@ -83,6 +84,9 @@ class Task(ABC):
 
     #: The offset of the next record to process.
     position: int
+    #: How far the input reached in which leader epoch, by all that this task or a former one has read; None:
+    #: nobody knows. Who runs the task notes it, and a state that is written carries it.
+    reach: Reach | None = None
     #: How many partitions the input topic has, where its records are placed by that.
     partitions = 1
     #: Whether records were met without the append time that they should have: nothing is decided until who
@@ -102,6 +106,11 @@ class Task(ABC):
     def known(self) -> int:
         """The offset that the input reaches at least, by all that this task or a former one has seen."""
         return self.position
+
+    def note(self, reach: Reach) -> None:
+        """Take note of how far the input reaches. What is read again shows nothing new."""
+        if reach.epoch != NO_EPOCH and (self.reach is None or reach.offset >= self.reach.offset):
+            self.reach = reach
 
     @abstractmethod
     def process(self, chunk: Chunk) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from eventveil.decoding.rules import Reason, ValueDecoder
 from eventveil.formats.reading import reading_record, span_entry
 from eventveil.model.durable import Durable, Natural, Program, unreadable, written
+from eventveil.model.reach import header_of
 from eventveil.model.records import NO_SCHEMAS, Chunk, Outgoing, Schemas, TopicPartition
 from eventveil.model.topology import ReadingStream
 from eventveil.tasks.task import Publisher, StreamView, Transaction
@@ -285,4 +286,4 @@ class PartitionPerturber(Publisher):
         return {}
 
     def _state(self, name: str, state: PerturberState) -> Outgoing:
-        return self._changelog.record(name.encode(), state.encode())
+        return self._changelog.record(name.encode(), state.encode(), header_of(self.reach))

@@ -23,12 +23,12 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka.rights import is_denied
 from eventveil.model import timeline
-from eventveil.model.records import TopicPartition
+from eventveil.model.reach import Reach
+from eventveil.model.records import NO_EPOCH, TopicPartition
 from eventveil.model.topology import Timeline
 from eventveil.process.clock import PartitionClock
 from eventveil.tasks.task import Task
-from eventveil.worker.offsets import shortened
-from eventveil.worker.topic_guard import TopicGuard
+from eventveil.worker.offsets import Lineage, shortened
 from eventveil.worker.watching import Watch
 
 log = logging.getLogger(__name__)
@@ -50,19 +50,21 @@ _HEAR_SECONDS, _AT_ONCE_SECONDS = 1.0, 0.1
 class End(NamedTuple):
     """A partition ended at offset ``end`` at wall clock time ``asked_at``, or a little later.
 
-    ``position`` is how far its owner had read when the question was asked.
+    ``position`` is how far its owner had read when the question was asked, ``epoch`` that of the leader.
     """
 
     asked_at: int
     end: int
     position: int
+    epoch: int = NO_EPOCH
 
 
 class EndsOfCluster(Protocol):
     """What is asked of the cluster (``eventveil.kafka.cluster.Cluster``)."""
 
     def ask_end(self, place: TopicPartition, seconds: float) -> Future[Any]:
-        """Ask where a partition ends, without waiting; the result has ``offset``, below 0 for no answer."""
+        """Ask where a partition ends, without waiting; the result has ``offset``, below 0 for no answer,
+        and ``leader_epoch``, None if nobody tells it."""
 
     def renew(self) -> None:
         """Let the next question go through a new client."""
@@ -153,9 +155,9 @@ class PartitionEnds:
     def _told(
         self, question: int, asked_at: int, position: int, wake: Callable[[], None], answer: Future[Any]
     ) -> None:
-        error, end = answer.exception(), -1
+        error, end, epoch = answer.exception(), -1, None
         if error is None:
-            end = answer.result().offset
+            end, epoch = answer.result().offset, answer.result().leader_epoch
         with self._lock:
             if not self._asking or question != self._question:
                 return
@@ -164,7 +166,7 @@ class PartitionEnds:
                 self._failures = 0
                 for one in self._rules:
                     one.last = max(one.last, timeline.last_due(one.rules, asked_at))
-                self._answers.append(End(asked_at, end, position))
+                self._answers.append(End(asked_at, end, position, NO_EPOCH if epoch is None else epoch))
             else:
                 self._failed(error)
         if self._loop is not None and not self._loop.is_closed():
@@ -239,10 +241,10 @@ class EndSubscription:
         place: TopicPartition,
         task: Task,
         clock: PartitionClock,
-        guard: TopicGuard,
+        lineage: Lineage,
     ) -> None:
         self._watch, self._place, self._task = watch, place, task
-        self._clock, self._guard = clock, guard
+        self._clock, self._lineage = clock, lineage
         self._ends: PartitionEnds | None = None
         if boundaries := task.boundaries():
             # Without a reference to the owner, which refers to it.
@@ -272,10 +274,11 @@ class EndSubscription:
             check_open()
 
     async def _capture(self, end: End) -> None:
-        if end.end < end.position:
-            await self._guard.check()
-            raise shortened(self._place, "it ends before the last record that was read")
+        told = Reach(end.epoch, end.end)
+        await self._lineage.check_end(told, end.position)
         try:
             self._task.capture_boundary(end.asked_at, end.end)
         except ValueError:
             raise shortened(self._place, "it ends before a boundary that was captured in it") from None
+        # Verdicts rest on the boundary, so it is not to be gone either.
+        self._task.note(told)

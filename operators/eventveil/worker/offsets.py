@@ -13,8 +13,10 @@ from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import first_appended
 from eventveil.lifecycle.relocation import lost_span
 from eventveil.model.errors import StateRefused, Unsettled, doubt
-from eventveil.model.records import TopicPartition
+from eventveil.model.reach import Reach
+from eventveil.model.records import NO_EPOCH, TopicPartition
 from eventveil.model.topology import Timeline
+from eventveil.tasks.task import Task
 from eventveil.topology import changes
 from eventveil.topology.changes import MIGRATE_LOST
 from eventveil.worker.threads import Blocking
@@ -34,12 +36,14 @@ def check_resume(
     remedy: str,
     if_cut: str | None = None,
     open_: Open = NONE,
+    reach: Reach | None = None,
 ) -> None:
     """Raise StateRefused if a partition no longer holds the offset to resume from, Unsettled if not yet.
 
-    ``known`` is the offset behind the last record that the state refers to, if that is another; ``open_`` are
-    the streams that count its events, ``remedy`` is what to do about lost ones, and ``if_cut`` about lost
-    ones at the end, if that is something else.
+    ``known`` is the offset behind the last record that the state refers to, if that is another, and ``reach``
+    how far the log had been read in which leader epoch. ``open_`` are the streams that count its events,
+    ``remedy`` is what to do about lost ones, and ``if_cut`` about lost ones at the end, if that is something
+    else.
     """
     first, end = cluster.first_offsets([place])[place], cluster.end_offsets([place])[place]
     if resume < first:
@@ -47,6 +51,8 @@ def check_resume(
         raise StateRefused(str(place), f"{what}{_lacking(cluster, place, open_)}", remedy)
     if max(resume, known or 0) > end:
         raise shortened(place, "it ends before the last record that the state refers to", if_cut or remedy)
+    if reach is not None and cluster.parted(place, reach) is not None:
+        raise parted(place, if_cut or remedy)
 
 
 def _lacking(cluster: Cluster, place: TopicPartition, open_: Open) -> str:
@@ -59,20 +65,52 @@ def _lacking(cluster: Cluster, place: TopicPartition, open_: Open) -> str:
     return f"; {told} may lack events"
 
 
-async def end_behind(
-    blocking: Blocking,
-    cluster: Cluster,
-    place: TopicPartition,
-    position: int,
-    guard: TopicGuard,
-    remedy: str = MIGRATE_LOST,
-) -> int:
-    """Where a partition ends now. Raises Unsettled if that is before ``position``: then see ``remedy``."""
-    end: int = (await blocking(cluster.end_offsets, [place]))[place]
-    if end < position:
-        await guard.check()
-        raise shortened(place, "it ends before the last record that was read", remedy)
-    return end
+class Lineage:
+    """Whether the log of a partition continues what its owner has read, under every leader.
+
+    A log that has lost its end and has grown beyond it again shows that by its epochs only: what is read next
+    has a later one than what was read last, and so has its leader. Then the leader is asked where the epoch
+    of what was read last ended, once for each new epoch, and before anything is concluded. ``remedy`` is what
+    to do about a log that has lost its newest records.
+    """
+
+    def __init__(
+        self,
+        blocking: Blocking,
+        cluster: Cluster,
+        place: TopicPartition,
+        task: Task,
+        guard: TopicGuard,
+        remedy: str = MIGRATE_LOST,
+    ) -> None:
+        self._blocking, self._cluster, self._place, self._task = blocking, cluster, place, task
+        self._guard, self._remedy = guard, remedy
+        #: A leader of this epoch, or of a later one, has all that had been read when it was asked.
+        self._confirmed = NO_EPOCH
+
+    async def confirm(self, epoch: int) -> None:
+        """A record or a leader of this epoch was met. Raises Unsettled if what was read is gone."""
+        reach = self._task.reach
+        if reach is None or epoch <= max(reach.epoch, self._confirmed):
+            return
+        if await self._blocking(self._cluster.parted, self._place, reach, epoch) is not None:
+            await self._guard.check()
+            raise parted(self._place, self._remedy)
+        self._confirmed = epoch
+
+    async def end(self) -> int:
+        """Where the partition ends now. Raises Unsettled if that is before what was read, and as above."""
+        known = self._task.known
+        told: Reach = await self._blocking(self._cluster.reached, self._place)
+        await self.check_end(told, known)
+        return told.offset
+
+    async def check_end(self, told: Reach, position: int) -> None:
+        """The same for an end that was ``told`` when ``position`` was known."""
+        if told.offset < position:
+            await self._guard.check()
+            raise shortened(self._place, "it ends before the last record that was read", self._remedy)
+        await self.confirm(told.epoch)
 
 
 def shortened(place: TopicPartition, what: str, remedy: str = MIGRATE_LOST) -> Unsettled:
@@ -81,6 +119,11 @@ def shortened(place: TopicPartition, what: str, remedy: str = MIGRATE_LOST) -> U
     A broker that is cut off shows less than there is; the next owner looks again.
     """
     return doubt(str(place), what, remedy)
+
+
+def parted(place: TopicPartition, remedy: str = MIGRATE_LOST) -> Unsettled:
+    """The doubt about a log that seems to have lost its newest records, and has got others since."""
+    return shortened(place, "records that were read are gone, and others have their offsets", remedy)
 
 
 def grown(topic: str, partitions: int, role: str) -> StateRefused:

@@ -21,13 +21,14 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.decoding.bulk import lengths_of
 from eventveil.kafka.changelog import FencedTable, OwnerClosed
+from eventveil.model.reach import Reach
 from eventveil.model.records import Chunk, Schema, Schemas, TopicPartition
 from eventveil.process.clock import PartitionClock
 from eventveil.schema_registry.access import RegistryUnavailable
 from eventveil.schema_registry.known import KnownSchemas, settled, settles_at
 from eventveil.tasks.task import Publisher, Task, Transaction
 from eventveil.worker.ends import EndSubscription
-from eventveil.worker.offsets import end_behind, shortened
+from eventveil.worker.offsets import Lineage, shortened
 from eventveil.worker.restore.restored import Context, Restore, Restored
 from eventveil.worker.threads import Blocking
 from eventveil.worker.topic_guard import AppendTimes
@@ -79,6 +80,7 @@ class Runner:
         self._observing: Blocking = self._counting
         self._append_times = AppendTimes(self._cluster, self._blocking, source.topic)
         self._subscription: EndSubscription | None = None
+        self._lineage: Lineage | None = None
         self._astray, self._sought_at = False, 0.0
         #: Whether it waits because the schemas of records cannot be asked for.
         self.unread = False
@@ -102,8 +104,11 @@ class Runner:
                 restored.sinks.check()
             self._commit(left)
         task.begin()
+        self._lineage = Lineage(
+            self._blocking, self._cluster, self._source, task, restored.guard, restored.remedy
+        )
         self._subscription = EndSubscription(
-            self._context.end_watch, self._source, task, self._clock, restored.guard
+            self._context.end_watch, self._source, task, self._clock, self._lineage
         )
         if self.ended.done():
             self._subscription.leave()
@@ -194,6 +199,8 @@ class Runner:
         while chunk.start <= self.task.position:
             before = self.task.position
             await self.prepare()
+            assert self._lineage is not None
+            await self._lineage.confirm(chunk.epoch)
             if self._is_quick(chunk):
                 self.observe(chunk)
             else:
@@ -273,6 +280,7 @@ class Runner:
         """Take in a chunk that begins at the position or before, as much as one turn may take. Blocks."""
         self._astray = False
         self.task.process(chunk)
+        self.task.note(Reach(chunk.epoch, self.task.position))
 
     async def settle(self) -> None:
         """Commit whatever can be committed now."""
@@ -364,10 +372,8 @@ class Runner:
         now, task = self._clock.now(), self.task
         if task.wants_boundary(now) or not task.wants_end(now):
             return
-        around = self._around
-        end = await end_behind(
-            self._blocking, self._cluster, self._source, task.known, around.guard, around.remedy
-        )
+        assert self._lineage is not None
+        end = await self._lineage.end()
         try:
             task.capture_end(now, end)
         except ValueError:

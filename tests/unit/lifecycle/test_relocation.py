@@ -204,6 +204,18 @@ def test_a_log_that_ends_too_early_is_read_again_from_where_events_may_be(life: 
     assert found.lost == (FIRST + 6, 101)
 
 
+def test_a_log_that_grew_again_beyond_what_was_read_is_read_again_too(life: Lifetime) -> None:
+    """What was read reached farther than what the state has judged: that alone shows it."""
+    assert moved(life, inputs(logs={**logs(2), 1: replace(logs(2)[1], end=9, reached=9)})) is None
+    grown = {**logs(2), 1: replace(logs(2)[1], end=9, again=5, reached=12)}
+    found = some(moved(life, inputs(logs=grown)))
+    assert [(one.next, one.resume, one.judged) for one in states(found)] == [
+        (FIRST + 4, 7, 9),
+        (FIRST + 6, 5, 5),
+    ]
+    assert found.lost == (FIRST + 6, 101)
+
+
 def test_partial_counts_that_are_gone_are_made_again_and_nothing_is_lost(life: Lifetime) -> None:
     found = some(moved(life, inputs(partials_id="new", partials_end=4)))
     assert [(one.next, one.resume, one.judged) for one in states(found)] == [

@@ -98,6 +98,15 @@ def test_a_log_that_ends_too_early_goes_on_where_it_ends() -> None:
     assert found.gone == NOW
 
 
+def test_a_log_that_grew_again_goes_on_where_the_rest_of_the_old_one_ends() -> None:
+    logs = {one: RawLog(0, 19, GONE, 25) for one in range(2)}
+    found = moved(replace(inputs(), logs=logs))
+    assert positions(found) == [(19, 1005)] * 2
+    assert found.gone == NOW
+    logs = {one: RawLog(0, 20, GONE, 20) for one in range(2)}
+    assert reroute(VISITS.source, stage(), replace(inputs(), logs=logs)) is None
+
+
 def test_captures_of_a_log_that_got_shorter_or_of_another_one_are_gone() -> None:
     captures = (Capture(1018, 10), Capture(1028, 40))
     known = {one: (manifest, state.replace(captures=captures)) for one, (manifest, state) in stage().items()}

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from eventveil.counting.boundaries import Boundary
 from eventveil.counting.counter import CounterState, Partial
 from eventveil.decoding.rules import Reason
-from eventveil.model.records import NO_APPEND_TIME, Chunk, Outgoing, TopicPartition
+from eventveil.model.reach import Reach
+from eventveil.model.records import NO_APPEND_TIME, NO_EPOCH, Chunk, Outgoing, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.tasks.aggregate import Aggregation, Batch, Outputs, PartitionAggregator
 from tests.unit.support import (
@@ -963,6 +964,22 @@ def test_states_name_the_version_that_judged(version: str, headers: list[tuple[s
     assert work is not None
     partial, state = work.records
     assert ([*partial.headers], [*state.headers]) == ([], headers)
+
+
+def test_states_carry_how_far_the_log_was_read_in_which_epoch() -> None:
+    outputs = Outputs("partials", {"visits": 0}, TopicPartition("changelog", 0), "1.2")
+    task = Aggregation(outputs, 1, {"visits": (stream(), counter_state())})
+    task.note(Reach(NO_EPOCH, 9))
+    assert task.reach is None
+    task.note(Reach(3, 4))
+    # What is read again shows nothing new.
+    task.note(Reach(4, 3))
+    task.capture_end(1018, 0)
+    work = task.next(1018)
+    assert work is not None
+    partial, state = work.records
+    assert [*partial.headers] == []
+    assert [*state.headers] == [("eventveil.version", b"1.2"), ("eventveil.reach", b"3/4")]
 
 
 def test_what_is_due_and_what_was_closed_is_told_anew_after_each_close() -> None:

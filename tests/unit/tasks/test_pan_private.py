@@ -18,6 +18,7 @@ from eventveil.formats.announcement import Announcement
 from eventveil.mechanisms.pan_private import Counters, PanPrivate
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.errors import StateRefused
+from eventveil.model.reach import Reach
 from eventveil.model.records import Chunk, Outgoing, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.privacy.noise import NoiseSource, SeededNoise
@@ -241,6 +242,16 @@ def test_counters_hold_noise_before_the_first_event_and_nothing_once_the_partiti
     assert cells(world) == [0] * 200
     with pytest.raises(ValueError, match="given up"):
         world.worker.decide()
+
+
+def test_the_state_carries_how_far_the_log_was_read_in_which_epoch() -> None:
+    world = World(pan_private())
+    world.worker.process(chunk([(1002, event()), (1002, b"broken")]))
+    world.worker.note(Reach(3, 2))
+    letters = world.worker.aggregator.dead_letter_batch()
+    assert letters is not None
+    *_, state = world.worker._settling("judge", letters).records
+    assert [*state.headers] == [("eventveil.reach", b"3/2")]
 
 
 def test_whoever_is_counting_when_the_partition_is_given_up_wipes_the_counters(

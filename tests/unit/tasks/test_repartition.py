@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from eventveil.counting.counter import CounterState
 from eventveil.decoding.avro import AvroSchema
 from eventveil.model.errors import StateRefused
+from eventveil.model.reach import Reach
 from eventveil.model.records import (
     NO_APPEND_TIME,
     NO_OWN_TIME,
@@ -63,6 +64,16 @@ def passed_on(one: Rekeyer) -> list[Outgoing]:
     one.committed(done)
     assert durable.value == state_of(done).encode()
     return records
+
+
+def test_the_state_carries_how_far_the_log_was_read_in_which_epoch() -> None:
+    one = rekeyer()
+    one.process(chunk([(1001, event())]))
+    one.note(Reach(3, 1))
+    done = one.next(LAST)
+    assert done is not None
+    *_, durable = done.records
+    assert [*durable.headers] == [("eventveil.reach", b"3/1")]
 
 
 def state_of(done: Transaction) -> RekeyerState:

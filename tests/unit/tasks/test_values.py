@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from eventveil.model.errors import StateRefused
+from eventveil.model.reach import Reach
 from eventveil.model.records import Chunk, TopicPartition
 from eventveil.model.topology import ReadingStream
 from eventveil.privacy.noise import SeededNoise
@@ -117,6 +118,14 @@ def test_transaction_a_is_private_and_b_shows_charges_before_readings() -> None:
     assert both.publish() == []
     state = PerturberState.decode(published[-1].value or b"", "here")
     assert (state.pending, state.position, state.charged, state.resume) == (NOTHING_PENDING, 12, 26, 12)
+
+
+def test_states_carry_how_far_the_log_was_read_in_which_epoch() -> None:
+    one = partition(perturber(readings()))
+    one.process(chunk(0, list(EVENTS[:12])))
+    one.note(Reach(3, 12))
+    (decided,) = one.decide()
+    assert [*decided.headers] == [*one.publish()[-1].headers] == [("eventveil.reach", b"3/12")]
 
 
 def test_control_markers_alone_move_the_offset_to_resume_from() -> None:

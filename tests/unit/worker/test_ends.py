@@ -51,7 +51,7 @@ class Broker:
         if isinstance(answer, Exception):
             self.questions[-1].set_exception(answer)
         else:
-            self.questions[-1].set_result(SimpleNamespace(offset=answer))
+            self.questions[-1].set_result(SimpleNamespace(offset=answer, leader_epoch=None))
 
 
 class Story:
@@ -138,7 +138,7 @@ def test_a_question_that_is_never_answered_is_asked_again_and_its_answer_comes_t
     passed[0] = 10.0
     story.look(1018)
     assert story.ends.unanswered
-    story.broker.questions[0].set_result(SimpleNamespace(offset=6))
+    story.broker.questions[0].set_result(SimpleNamespace(offset=6, leader_epoch=None))
     assert story.ends.take() == []
     passed[0] = 10.2
     story.look(1020)
@@ -265,7 +265,7 @@ def test_what_is_fetched_after_a_timestamp_was_due_is_judged_once_its_boundary_i
         owner = Runner(PLACE, lambda *_: restored, Table(), context, clock)  # type: ignore[arg-type]
         # It would ask for ends in a thread of its own; here the test says when.
         owner.take_over()
-        owner._subscription = EndSubscription(story, PLACE, counting, clock, restored.guard)  # type: ignore[arg-type]
+        owner._subscription = EndSubscription(story, PLACE, counting, clock, owner._lineage)  # type: ignore[arg-type]
         owner.sent(1)
         assert await owner.handle(chunk([(NO_APPEND_TIME, event("before"))]))
         story.look(1018)

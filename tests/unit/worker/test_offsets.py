@@ -6,7 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from types import MappingProxyType
+from random import Random
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,14 +16,15 @@ from eventveil.counting.boundaries import Boundary
 from eventveil.kafka.cluster import Topic
 from eventveil.lifecycle.manifest import ManifestRecord
 from eventveil.model.errors import StateRefused, Unsettled
-from eventveil.model.records import TopicPartition
+from eventveil.model.reach import REACH, Reach, header_of
+from eventveil.model.records import NO_EPOCH, Headers, TopicPartition
 from eventveil.process.clock import SYSTEM_CLOCK, PartitionClock
 from eventveil.tasks.aggregate import VERSION
 from eventveil.topology.changes import MIGRATE_LOST, lost
 from eventveil.worker import offsets
 from eventveil.worker.ends import EndWatch
 from eventveil.worker.observe.observation import Observation
-from eventveil.worker.offsets import check_resume, end_behind, grown
+from eventveil.worker.offsets import Lineage, check_resume, grown
 from eventveil.worker.restore.aggregate import JUDGE, restore_aggregate
 from eventveil.worker.restore.restored import Context
 from eventveil.worker.runner import Runner
@@ -36,10 +38,17 @@ OLD = "0.2.1"
 
 
 class Log:
-    """A cluster whose one partition has these offsets, and whose topic has this id."""
+    """A cluster whose one partition has these offsets, and whose topic has this id.
 
-    def __init__(self, first: int, end: int, topic_id: str = "id") -> None:
+    ``epochs`` are those of its leaders, each with its first offset; ``asked_epochs`` are those that were
+    asked for, each with the least epoch of the leader.
+    """
+
+    def __init__(
+        self, first: int, end: int, topic_id: str = "id", epochs: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
         self.first, self.end, self.topic_id = first, end, topic_id
+        self.epochs, self.asked_epochs = dict(epochs), list[tuple[int, int]]()
 
     def first_offsets(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], int]:
         return dict.fromkeys(places, self.first)
@@ -49,6 +58,23 @@ class Log:
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         return {name: Topic(name, self.topic_id, 1) for name in names}
+
+    def reached(self, place: tuple[str, int]) -> Reach:
+        return Reach(max(self.epochs, default=NO_EPOCH), self.end)
+
+    def parted(self, place: tuple[str, int], reach: Reach, least: int = NO_EPOCH) -> int | None:
+        self.asked_epochs.append((reach.epoch, least))
+        return reach.parted(end_of(reach.epoch, self.epochs, self.end))
+
+
+def end_of(epoch: int, epochs: Mapping[int, int], end: int) -> Reach:
+    """What a broker says of an epoch, as Apache Kafka does (LeaderEpochFileCache.endOffsetFor)."""
+    later = [begin for one, begin in epochs.items() if one > epoch]
+    if epoch in epochs and not later:
+        return Reach(epoch, end)
+    if not later:
+        return Reach(NO_EPOCH, -1)
+    return Reach(max((one for one in epochs if one <= epoch), default=epoch), min(later))
 
 
 LOST = lost("perturb")
@@ -115,9 +141,10 @@ class Table:
     topic, partition, owner = COUNTING, 0, "app-aggregate-0"
     place = TopicPartition(COUNTING, 0)
 
-    def __init__(self, states: dict[bytes, bytes], version: str = JUDGE) -> None:
+    def __init__(self, states: dict[bytes, bytes], version: str = JUDGE, reach: Reach | None = None) -> None:
         self._states = states
-        self.headers = dict.fromkeys(states, [(VERSION, version.encode())] if version else [])
+        headers = [*([(VERSION, version.encode())] if version else []), *header_of(reach)]
+        self.headers = dict.fromkeys(states, headers)
 
     def take_over(self, **_: object) -> dict[bytes, bytes]:
         return self._states
@@ -125,12 +152,12 @@ class Table:
     def close(self) -> None: ...
 
 
-def take_over(lived: Lifetime, found: Found, version: str = JUDGE) -> int:
+def take_over(lived: Lifetime, found: Found, version: str = JUDGE, reach: Reach | None = None) -> int:
     """The offset from which an owner reads that takes over a counting partition."""
 
     async def run() -> int:
         cluster: Any = found
-        table: Any = Table(lived.tables[TopicPartition(COUNTING, 0)], version)
+        table: Any = Table(lived.tables[TopicPartition(COUNTING, 0)], version, reach)
         missing: Any = None
         context = Context(
             topology(), cluster, Inquiry(cluster, Threads().waiting), Threads(),
@@ -228,15 +255,21 @@ def test_what_is_left_is_all_there_was_where_retention_is_longer(kept: str) -> N
     assert take_over(lived, found, OLD) == 3
 
 
-def ask(log: Log, position: int) -> int:
+class _Read(SimpleNamespace):
+    """All that is asked of a task: what it knows of the log."""
+
+
+def lineage(log: Log, position: int, reach: Reach | None = None) -> Lineage:
     async def in_place(call: Callable[..., Any], *arguments: Any) -> Any:
         return call(*arguments)
 
-    async def run() -> int:
-        guard = TopicGuard(Inquiry(log, in_place), {"raw": Topic("raw", "id", 1)})
-        return await end_behind(in_place, log, PLACE, position, guard)  # type: ignore[arg-type]  # as above
+    guard = TopicGuard(Inquiry(log, in_place), {"raw": Topic("raw", "id", 1)})  # type: ignore[arg-type]
+    task: Any = _Read(known=position, reach=reach)
+    return Lineage(in_place, log, PLACE, task, guard)  # type: ignore[arg-type]  # as above
 
-    return asyncio.run(run())
+
+def ask(log: Log, position: int, reach: Reach | None = None) -> int:
+    return asyncio.run(lineage(log, position, reach).end())
 
 
 def test_the_end_is_told_and_a_shorter_log_leaves_a_doubt() -> None:
@@ -249,6 +282,111 @@ def test_the_end_is_told_and_a_shorter_log_leaves_a_doubt() -> None:
 def test_the_doubt_about_another_topic_names_that() -> None:
     with pytest.raises(Unsettled, match="it is another topic of the same name now"):
         ask(Log(0, 8, topic_id="other"), 9)
+    with pytest.raises(Unsettled, match="it is another topic of the same name now"):
+        ask(Log(0, 13, topic_id="other", epochs={1: 0, 2: 5}), 10, Reach(1, 10))
+
+
+PARTED = "records that were read are gone, and others have their offsets"
+
+
+@pytest.mark.parametrize("end", [10, 13])
+def test_a_log_that_lost_its_end_and_grew_again_leaves_a_doubt(end: int) -> None:
+    """Its end tells nothing, neither to a worker that runs on nor to one that takes over."""
+    log = Log(0, end, epochs={1: 0, 2: 5})
+    with pytest.raises(Unsettled, match=PARTED) as doubt:
+        ask(log, 10, Reach(1, 10))
+    assert "`eventveil migrate TOPOLOGY --lost --apply`" in str(doubt.value.refusal)
+    with pytest.raises(Unsettled, match=PARTED):
+        asyncio.run(lineage(log, 10, Reach(1, 10)).confirm(2))
+    with pytest.raises(Unsettled, match=PARTED) as doubt:
+        check_resume(log, PLACE, 5, 10, remedy=MIGRATE_LOST, if_cut=LOST, reach=Reach(1, 10))  # type: ignore[arg-type]
+    assert str(doubt.value.refusal).endswith(LOST)
+
+
+def test_a_new_leader_that_has_what_was_read_is_asked_once() -> None:
+    log = Log(0, 13, epochs={1: 0, 3: 10})
+    around = lineage(log, 10, Reach(1, 10))
+
+    async def run() -> None:
+        await around.confirm(1)
+        assert log.asked_epochs == []
+        await around.confirm(3)
+        await around.confirm(2)
+        assert await around.end() == 13
+        log.epochs[4] = 13
+        await around.end()
+
+    asyncio.run(run())
+    assert log.asked_epochs == [(1, 3), (1, 4)]
+    check_resume(log, PLACE, 5, 10, remedy=MIGRATE_LOST, reach=Reach(1, 10))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("reach", "answer", "parted"),
+    [
+        (Reach(1, 10), Reach(1, 10), None),
+        (Reach(1, 10), Reach(1, 12), None),
+        (Reach(1, 10), Reach(1, 9), 9),
+        (Reach(4, 10), Reach(2, 9), 9),
+        (Reach(4, 10), Reach(2, 0), 0),
+        (Reach(4, 10), Reach(2, 10), None),
+        (Reach(4, 10), Reach(NO_EPOCH, -1), None),
+        (Reach(4, 10), Reach(NO_EPOCH, 3), None),
+        (Reach(4, 10), Reach(4, -1), None),
+        (Reach(4, 10), None, None),
+    ],
+)
+def test_only_an_epoch_that_ended_before_what_was_read_shows_a_loss(
+    reach: Reach, answer: Reach | None, parted: int | None
+) -> None:
+    """Offset 10 is the first behind what was read: an epoch that ends there has all of it."""
+    assert reach.parted(answer) == parted
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_logs_that_only_change_their_leader_never_show_a_loss_and_cut_ones_do(seed: int) -> None:
+    chance = Random(seed)
+    epochs, end, epoch = {0: 0}, chance.randrange(5), 0
+    reach = Reach(0, end)
+    for _ in range(8):
+        if chance.random() < 0.5:
+            epoch += chance.randrange(1, 3)
+            epochs[epoch] = end
+        end += chance.randrange(5)
+        if chance.random() < 0.5 and end > reach.offset:
+            reach = Reach(epoch, end)
+        assert reach.parted(end_of(reach.epoch, epochs, end)) is None
+        # Retention keeps the epoch of the first record that it leaves.
+        first = chance.randrange(end + 1)
+        newest = max(one for one, begin in epochs.items() if begin <= first)
+        kept = {one: max(first, begin) for one, begin in epochs.items() if one >= newest}
+        assert reach.parted(end_of(reach.epoch, kept, end)) is None
+    if reach.offset:
+        cut = chance.randrange(reach.offset)
+        left = {one: begin for one, begin in epochs.items() if begin < cut} | {epoch + 1: cut}
+        assert reach.parted(end_of(reach.epoch, left, cut + chance.randrange(20))) == cut
+
+
+def test_states_carry_the_farthest_reach_in_a_header() -> None:
+    assert header_of(None) == ()
+    (header,) = header_of(Reach(3, 17))
+    assert header == (REACH, b"3/17")
+    other: Headers = [(VERSION, b"x"), Reach(4, 12).header]
+    assert Reach.latest([[header], other, [(VERSION, b"y")]]) == Reach(3, 17)
+    assert Reach.latest([[(VERSION, b"y")], ()]) is None
+
+
+def test_a_take_over_finds_what_its_state_carries() -> None:
+    lived = Lifetime()
+    lived.count(TopicPartition(COUNTING, 0), FIRST + 1)
+    found = Found(13)
+    found.epochs = {1: 0, 2: 5}
+    assert take_over(lived, found) == 7
+    with pytest.raises(Unsettled, match=PARTED) as doubt:
+        take_over(lived, found, reach=Reach(1, 10))
+    assert "`eventveil migrate TOPOLOGY --lost --apply`" in str(doubt.value.refusal)
+    found.epochs = {1: 0, 2: 10}
+    assert take_over(lived, found, reach=Reach(1, 10)) == 7
 
 
 @pytest.mark.parametrize("role", ["aggregate", "rekey", "perturb"])

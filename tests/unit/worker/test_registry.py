@@ -16,7 +16,8 @@ import pytest
 
 from eventveil.decoding.avro import AvroSchema
 from eventveil.kafka.changelog import OwnerClosed
-from eventveil.model.records import Chunk, Schema, TopicPartition
+from eventveil.model.reach import Reach
+from eventveil.model.records import NO_EPOCH, Chunk, Schema, TopicPartition
 from eventveil.process.clock import Clock, PartitionClock
 from eventveil.schema_registry.access import RegistryUnavailable
 from eventveil.schema_registry.known import LAG_MS, KnownSchemas
@@ -116,8 +117,8 @@ class _Around(Surroundings):
         super().__init__()
         self._end = end
 
-    def end_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(places, self._end)
+    def reached(self, place: TopicPartition) -> Reach:
+        return Reach(NO_EPOCH, self._end)
 
 
 async def _nothing() -> None:
@@ -266,7 +267,7 @@ def test_an_id_that_no_schema_can_have_is_a_verdict_without_a_question() -> None
 def test_a_boundary_is_durable_while_the_registry_is_waited_for_and_nothing_closes_by_it() -> None:
     world = World(Answers("refused", "refused", "refused", VISIT), append_time="boundary")
     end: Future[Any] = Future()
-    end.set_result(SimpleNamespace(offset=1))
+    end.set_result(SimpleNamespace(offset=1, leader_epoch=None))
     held: list[tuple[int, list[str], bool]] = []
 
     def wait(owner: Runner) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from eventveil.counting import users
 from eventveil.kafka.cluster import Topic
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.errors import Unsettled
+from eventveil.model.reach import Reach
 from eventveil.model.records import NO_APPEND_TIME, Chunk, Outgoing, TopicPartition
 from eventveil.model.topology import Condition, Stream
 from eventveil.process.clock import Clock, PartitionClock
@@ -285,6 +287,56 @@ def test_what_many_streams_look_at_or_rules_judge_one_by_one_is_not_observed_in_
     threads = where(monkeypatch, type(task), "process")
     run(task, Surroundings(), 900, chunk([(0, event())] * events))
     assert threads == [at_once]
+
+
+class Leader(Surroundings):
+    """A leader in ``epoch``, whose log parted from what was read if ``where`` tells where."""
+
+    def __init__(self, epoch: int, where: int | None) -> None:
+        super().__init__()
+        self.epoch, self.where = epoch, where
+
+    def reached(self, place: TopicPartition) -> Reach:
+        return Reach(self.epoch, 2)
+
+    def parted(self, place: TopicPartition, reach: Reach, least: int) -> int | None:
+        self.note(f"{reach.epoch}/{reach.offset} by {least}")
+        return self.where
+
+
+OLD, LATER = (replace(chunk([(1001, event())], start=one), epoch=3 + one) for one in range(2))
+
+
+def test_a_chunk_of_a_later_epoch_is_counted_once_its_leader_has_what_was_read() -> None:
+    task, around = counting(stream()), Leader(4, None)
+    run(task, around, 900, OLD, LATER, replace(chunk([], start=2), next_offset=3, epoch=4))
+    assert around.done == ["3/1 by 4"]
+    assert (task.position, task.reach) == (3, Reach(4, 3))
+
+
+def test_a_chunk_of_a_log_that_parted_from_what_was_read_is_not_counted() -> None:
+    task, around = counting(stream()), Leader(4, 0)
+    with pytest.raises(Unsettled, match="records that were read are gone, and others have their offsets"):
+        run(task, around, 900, OLD, LATER)
+    # The topic may be another one; then that is what is wrong.
+    assert around.done == ["3/1 by 4", "ground"]
+    assert (task.position, task.reach) == (1, Reach(3, 1))
+
+
+def test_nothing_is_closed_on_the_end_of_a_log_that_parted_from_what_was_read() -> None:
+    """It ends where what was read ended, so no further record shows it."""
+    both = replace(chunk([(1001, event())] * 2), epoch=3)
+    task, around = counting(stream()), Leader(4, 0)
+    with pytest.raises(Unsettled, match="records that were read are gone"):
+        run(task, around, 1018, both)
+    assert around.done == ["3/2 by 4", "ground"]
+    task, around = counting(stream()), Leader(4, None)
+    run(task, around, 1018, both)
+    assert sorted(around.done) == ["3/2 by 4", "close", "ground", "sinks"]
+    # In the epoch of what was read last nobody is asked.
+    task, around = counting(stream()), Leader(3, 0)
+    run(task, around, 1018, both)
+    assert sorted(around.done) == ["close", "ground", "sinks"]
 
 
 def test_users_are_forgotten_in_the_thread_however_few_records_come(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from eventveil.kafka.changelog import FencedTable
 from eventveil.kinds.placement import StreamPlan
 from eventveil.lifecycle.beginning import judged_anew_from
 from eventveil.lifecycle.manifest import ManifestRecord, check_neighbours
+from eventveil.model.reach import Reach
 from eventveil.model.records import TopicPartition
 from eventveil.tasks.aggregate import VERSION, Aggregation, Outputs
 from eventveil.topology.changes import MIGRATE_LOST
@@ -51,9 +52,12 @@ def restore_aggregate(
     targets = {plan.name: plan.partials_partition for plan in plans}
     outputs = Outputs(topology.partials, targets, table.place, JUDGE)
     task = Aggregation(outputs, live.partitions, streams, grown)
+    task.reach = Reach.latest(table.headers.get(plan.name.encode(), ()) for plan in plans)
 
     def check() -> None:
         open_ = {name: (one.stream.timeline, one.next) for name, one in task.counters.items()}
-        check_resume(cluster, source, task.resume, task.known, remedy=MIGRATE_LOST, open_=open_)
+        check_resume(
+            cluster, source, task.resume, task.known, remedy=MIGRATE_LOST, open_=open_, reach=task.reach
+        )
 
     return Restored(task, guard, check, MIGRATE_LOST)

@@ -19,6 +19,7 @@ from eventveil.lifecycle.published import Public
 from eventveil.mechanisms.pan_private import PanPrivate
 from eventveil.mechanisms.registry import of_stream
 from eventveil.model.errors import StateRefused, doubt
+from eventveil.model.reach import Reach
 from eventveil.model.records import TopicPartition
 from eventveil.process.clock import PartitionClock
 from eventveil.tasks.pan_private import Exposure, PanPrivateStream, PanPrivateTopics, release_key
@@ -56,6 +57,7 @@ def restore_pan_private(
     )
     check_neighbours(states, source.topic, 0, place)
     task = _restore(plan, manifest, states, places, context)
+    task.reach = Reach.latest([table.headers.get(stream.name.encode(), ())])
     public = Public(cluster, places.ledger, table.floors)
     state = {stream.name: task.sanitizer.state}
     public.check_ledger(state, {stream.name: manifest.ledger_start(live[topology.ledger].id)}, table.topic)
@@ -69,7 +71,7 @@ def restore_pan_private(
     schemas = SinkSchemas([task.sanitizer], context, look)
 
     def check() -> None:
-        check_resume(cluster, source, task.resume, task.known, remedy=_LOST)
+        check_resume(cluster, source, task.resume, task.known, remedy=_LOST, reach=task.reach)
 
     return Restored(task, guard, check, _LOST, sinks, look=schemas.look, waits=schemas.waits)
 

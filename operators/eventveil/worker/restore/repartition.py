@@ -7,6 +7,7 @@ from functools import partial
 
 from eventveil.kafka.changelog import FencedTable
 from eventveil.lifecycle.manifest import ManifestRecord
+from eventveil.model.reach import Reach
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.tasks.repartition import Rekeyer, fingerprint
@@ -34,8 +35,9 @@ def restore_repartition(
         source, [one.timeline for one in streams], target.partitions, state, table.place,
         own_times=any(one.source.own_time for one in streams),
     )  # fmt: skip
+    task.reach = Reach.latest([table.headers.get(source.topic.encode(), ())])
 
     def check() -> None:
-        check_resume(cluster, place, task.position, task.known, remedy=MIGRATE_LOST)
+        check_resume(cluster, place, task.position, task.known, remedy=MIGRATE_LOST, reach=task.reach)
 
     return Restored(task, guard, check, MIGRATE_LOST)

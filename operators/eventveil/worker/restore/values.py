@@ -11,6 +11,7 @@ from eventveil.kafka.cluster import Topic
 from eventveil.kinds.placement import ReadingPlan
 from eventveil.lifecycle.manifest import ManifestRecord, check_neighbours
 from eventveil.lifecycle.published import Public
+from eventveil.model.reach import Reach
 from eventveil.model.records import TopicPartition
 from eventveil.tasks.values import PartitionPerturber, StreamPerturber
 from eventveil.topology.changes import MIGRATE_LOST_VALUES, lost, remedy_for_values
@@ -39,11 +40,13 @@ def restore_values(
     check_neighbours(states, source.topic, source.partition, place)
     streams = {plan.name: _restore(plan, source, states, live, context, table) for plan in plans}
     task = PartitionPerturber(ledgers, table.place, streams)
+    task.reach = Reach.latest(table.headers.get(plan.name.encode(), ()) for plan in plans)
 
     def check() -> None:
         check_resume(
-            cluster, source, task.resume, task.known, remedy=MIGRATE_LOST_VALUES, if_cut=lost("perturb")
-        )
+            cluster, source, task.resume, task.known, remedy=MIGRATE_LOST_VALUES, if_cut=lost("perturb"),
+            reach=task.reach,
+        )  # fmt: skip
 
     return Restored(task, guard, check, MIGRATE_LOST_VALUES, sinks)
 
