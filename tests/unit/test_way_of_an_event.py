@@ -84,12 +84,13 @@ def test_the_page_lists_the_files_that_an_event_enters(way: str) -> None:
         if what == "call" and path.is_relative_to(ROOT):
             entered.add(str(path.relative_to(ROOT)))
 
-    # What an earlier draw has left there is computed by the first one.
+    # What the first draw computes is left for the next ones.
     noise_variance.cache_clear()
     before = sys.getprofile()
     sys.setprofile(note)
     try:
         with read_by(way):
+            release_one_event(*tasks(), fetched())
             both, source = tasks(), fetched()
             entered = ran
             names = release_one_event(*both, source)

@@ -275,9 +275,9 @@ SEVERAL = [stream(f"visits-{number}") for number in range(3)]
         (counting(stream()), 256, True),
         (counting(*SEVERAL), 85, True),
         (counting(*SEVERAL), 86, False),
-        (counting(stream(filter=(Condition("$headers/kind", "in", ("view",)),))), 1, False),
-        (counting(stream("plain"), stream(time_unit="s")), 1, False),
-        (World(pan_private(time_unit="s")).worker, 1, False),
+        (counting(stream(filter=(Condition("$value", "present"),))), 1, False),
+        (counting(stream("plain"), stream(time='["/at","/time"]')), 1, False),
+        (World(pan_private(time='["/at","/time"]')).worker, 1, False),
     ],
     ids=["one", "three", "three, too many", "filter", "one with a rule", "pan-private with a rule"],
 )
@@ -332,11 +332,11 @@ def test_nothing_is_closed_on_the_end_of_a_log_that_parted_from_what_was_read() 
     assert around.done == ["3/2 by 4", "ground"]
     task, around = counting(stream()), Leader(4, None)
     run(task, around, 1018, both)
-    assert sorted(around.done) == ["3/2 by 4", "close", "ground", "sinks"]
+    assert sorted(around.done) == ["3/2 by 4", "close", "close is written", "ground", "sinks"]
     # In the epoch of what was read last nobody is asked.
     task, around = counting(stream()), Leader(3, 0)
     run(task, around, 1018, both)
-    assert sorted(around.done) == ["close", "ground", "sinks"]
+    assert sorted(around.done) == ["close", "close is written", "ground", "sinks"]
 
 
 def test_users_are_forgotten_in_the_thread_however_few_records_come(monkeypatch: pytest.MonkeyPatch) -> None:
