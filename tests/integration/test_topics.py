@@ -33,6 +33,23 @@ def manifest(application: Application) -> list[dict[str, object]]:
     ]
 
 
+def test_a_source_that_came_back_smaller_is_wrong_and_not_the_changelog_that_has_records(
+    application: Application,
+) -> None:
+    """As where a producer asks for a topic that was deleted, and brokers create it with their defaults."""
+    application.create()
+    application.delete(application.source)
+    create_topic(application.bootstrap, application.source, 1)
+    output = application.failing_command("topics", str(application.path))
+    changelog = f"{application.name}-counting-changelog"
+    (told,) = [line for line in output.splitlines() if line.startswith(f"topic {changelog} ")]
+    assert "it has 3 partitions, it should have 1. Its sources have fewer partitions than when" in told
+    assert told.endswith(f"Do not delete {changelog}: it has records, which nothing else can replace")
+    application.recreate(changelog)
+    output = application.failing_command("topics", str(application.path))
+    assert "It holds nothing yet: if the number is wrong, delete it and create it again" in output
+
+
 def test_without_sources_nothing_is_created_and_the_source_is_named(application: Application) -> None:
     output = application.failing_command("topics", str(application.path), "--create")
     assert f"topic {application.source} (source) does not exist: create it, or let" in output
