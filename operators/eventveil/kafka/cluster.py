@@ -308,7 +308,7 @@ class Cluster:
 
         A leader answers that is in epoch ``least`` or a later one.
         """
-        return reach.parted(epoch_end(self.kafka, place, reach.epoch, max(least, reach.epoch)))
+        return reach.parted(epoch_end(self.kafka, place, reach.epoch, least))
 
     def ask_end(self, place: TopicPartition, seconds: float) -> Future[Any]:
         """Ask where a partition ends, and do not wait for the answer.

@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise
 from math import ceil
+from struct import Struct
 from typing import Any
 
 import cramjam
@@ -51,8 +52,8 @@ _AT_ONCE = 128
 _RUN = 32_768
 #: The attribute of a PartitionRecords that has the leader epoch of what was read of it.
 _NOTED = "eventveil_epoch"
-#: Where a batch of format 2 has the epoch of its leader, and what follows that.
-_EPOCH, _AFTER_EPOCH = 12, 16
+#: Where a batch of format 2 has the epoch of its leader, and as what.
+_EPOCH_AT, _EPOCH = 12, Struct(">i")
 #: Where a batch of format 2 has its checksum and what that is of, the number of its records, and these.
 _CHECKSUM, _CHECKED, _COUNT, _RECORDS = 17, 21, 57, 61
 #: As aiokafka has them, without its copies; but its gzip is Python's (``_gunzip``).
@@ -83,8 +84,8 @@ class Fetch:
     @property
     def epoch(self) -> int:
         """The leader epoch of the batch that came last; of format 2 only."""
-        told = self._data[self._begin + _EPOCH : self._begin + _AFTER_EPOCH]
-        return int.from_bytes(told, "big", signed=True)
+        epoch: int = _EPOCH.unpack_from(self._data, self._begin + _EPOCH_AT)[0]
+        return epoch
 
     def is_sound(self) -> bool:
         """Whether the checksum of the batch that came last is right, by the kernel; of format 2 only."""
@@ -220,15 +221,18 @@ def _unpack(source: Any, own_times: bool) -> Iterator[Block]:
     run, epoch = _BatchRun(source.next_fetch_offset, own_times), NO_EPOCH
     #: Where the next batch begins at the earliest; a fetch begins with the whole of its first one.
     behind = 0
+    told = isinstance(source._records, Fetch)
     while source._records.has_next():
         batch = source._records.next_batch()
         if source._check_crcs and not _is_sound(source._records, batch):
             yield from run.blocks(source)
             raise CorruptRecordException(f"Invalid CRC - {source._tp}")
-        if _magic(batch) == 2 and batch.base_offset < behind:
+        of_now = _magic(batch) == 2
+        if of_now and batch.base_offset < behind:
             yield from run.blocks(source)
             raise _out_of_order(source)
-        if (its := _epoch(source._records, batch)) != epoch:
+        its = source._records.epoch if told and of_now else NO_EPOCH
+        if its != epoch:
             yield from run.blocks(source)
             run, epoch = _BatchRun(run.next_offset, own_times), its
             setattr(source, _NOTED, epoch)
@@ -368,11 +372,6 @@ def _gunzip(packed: bytes | memoryview) -> bytes:
     if unpacked is None:
         raise ValueError("no gzip of this size")
     return unpacked
-
-
-def _epoch(records: Any, batch: Any) -> int:
-    """The leader epoch of the batch that came last of these records."""
-    return records.epoch if isinstance(records, Fetch) and _magic(batch) == 2 else NO_EPOCH
 
 
 def _is_sound(records: Any, batch: Any) -> bool:
