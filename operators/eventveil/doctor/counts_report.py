@@ -148,6 +148,10 @@ class CountsReport(StreamReport):
         return fields.KEY in self.seen.stream.source.looked_at
 
     @property
+    def _timed(self) -> Stream:
+        return self.seen.stream
+
+    @property
     def _more_records(self) -> str:
         """How to look at more, if there are more."""
         read, held = len(self.seen.sample.records), self.seen.sample.held

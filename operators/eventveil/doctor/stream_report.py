@@ -44,7 +44,7 @@ class StreamReport:
     @property
     def _timed(self) -> Stream | None:
         """The stream, if it has a timeline."""
-        return self.seen.stream if isinstance(self.seen.stream, Stream) else None
+        return None
 
     def _reasons(self, reasons: Mapping[str, int], verdicts: Verdicts) -> Iterator[str]:
         for reason, number in reasons.items():

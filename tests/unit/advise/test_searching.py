@@ -25,7 +25,7 @@ from eventveil.advise.report import best_errors, impossible, recommendation, row
 from eventveil.advise.scoring import Score, pooled, score, sizes, within
 from eventveil.advise.searching import OTHER, RUNS, Findings, search
 from eventveil.advise.tally import Tally
-from eventveil.advise.trials import Processes, alone, perform
+from eventveil.advise.trials import alone, in_processes, perform
 from eventveil.cli.files import write_topology
 from eventveil.model.errors import EventveilError
 from eventveil.topology.loading import load
@@ -226,7 +226,7 @@ def test_a_sink_with_a_minimum_is_recommended_where_it_is_the_best(
 def test_the_same_seed_gives_the_same_noise_in_other_processes_too(findings: Findings) -> None:
     trials = [findings.trial(choice, 1) for choice in [*findings.scores][::7]]
     here = [one.sums.tolist() for one in alone(trials)]
-    with Processes(2) as run:
+    with in_processes(2) as run:
         assert [one.sums.tolist() for one in run(trials)] == here
     other = Findings(replace(QUESTION, seed=2), findings.tally)
     drawn = [perform(one.trial(Candidate(HOUR, 1, "uniform"), 0)).sums.tolist() for one in (findings, other)]

@@ -59,6 +59,10 @@ class AtOnce(Threads):
         self.waiting = self.counting = at_once
 
 
+async def as_it_was(epoch: int) -> None:
+    """What a leader says of a log that has lost nothing."""
+
+
 class Scripted(Runner):
     """An owner whose take-over ends as told: an error is raised, a number is the offset to resume from."""
 
@@ -68,6 +72,7 @@ class Scripted(Runner):
         )
         super().__init__(TopicPartition("raw", 0), None, Table(), context, None)  # type: ignore[arg-type]
         self._outcome = outcome
+        self._lineage = SimpleNamespace(confirm=as_it_was)  # type: ignore[assignment]
         self.observed: list[int] = []
         self.settled = 0
         self.next_due: int | None = None
