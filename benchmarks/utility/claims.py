@@ -104,11 +104,7 @@ CLAIMS = (
         "no smoother, fan-out 16",
     ),
     Claim(
-        "hierarchy",
-        "T 5, figure 6",
-        "so does smoothing",
-        TOPS,
-        "no smoother (s = 0), fan-out 16, consistent",
+        "hierarchy", "T 5, figure 6", "so does smoothing", TOPS, "no smoother (s = 0), fan-out 16, consistent"
     ),
     Claim("local", "T 5, figure 8", "the prune makes Square Wave better", PRUNED, PLAIN),
 )

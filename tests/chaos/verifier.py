@@ -208,10 +208,7 @@ def verify(rules: Rules, logs: Logs) -> Report:
 
 
 def _check_letters(
-    rules: Rules,
-    logs: Logs,
-    verdicts: Mapping[tuple[int, int], Event | str],
-    violations: list[str],
+    rules: Rules, logs: Logs, verdicts: Mapping[tuple[int, int], Event | str], violations: list[str]
 ) -> None:
     """Dead letters are exactly the records that cannot count, each once, with its reason and its bytes."""
     raw = {(record.partition, record.offset): record for record in logs.raw}

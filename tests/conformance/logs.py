@@ -8,14 +8,7 @@ from contextlib import contextmanager
 from functools import cached_property
 
 from aiokafka.protocol.offset import OffsetRequest
-from confluent_kafka import (
-    TIMESTAMP_LOG_APPEND_TIME,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-)
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as AskedPartition
 from confluent_kafka.admin import AdminClient
 

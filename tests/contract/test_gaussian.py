@@ -57,11 +57,7 @@ def make(
 
 
 def told(
-    case: str,
-    visits: Visits,
-    instead: Visits | None = None,
-    noisy: int = 9,
-    **terms: Any,
+    case: str, visits: Visits, instead: Visits | None = None, noisy: int = 9, **terms: Any
 ) -> list[tuple[float, Fraction]]:
     """Of each draw, by how much it differs in L2 squared, and its standard deviation.
 

@@ -65,11 +65,7 @@ def test_intervals_cover_where_an_hour_of_the_day_says_little_of_the_next(label:
 
 @pytest.mark.parametrize(
     ("make", "epsilon", "window"),
-    [
-        (nyc_destinations, "0.1", 24),
-        (us_origins, "0.1", 24),
-        (us_origins, "0.5", 120),
-    ],
+    [(nyc_destinations, "0.1", 24), (us_origins, "0.1", 24), (us_origins, "0.5", 120)],
 )
 def test_large_columns_are_covered_although_most_columns_are_nearly_empty(
     make: Callable[[], RealStream], epsilon: str, window: int

@@ -76,11 +76,7 @@ class BlackBox:
         ]
 
     def _published(
-        self,
-        state: bytes,
-        counts: Counts,
-        published: tuple[bool, ...],
-        decisions: list[tuple[float, float]],
+        self, state: bytes, counts: Counts, published: tuple[bool, ...], decisions: list[tuple[float, float]]
     ) -> Iterator[Outcome]:
         likelihood = sum(decision[chosen] for decision, chosen in zip(decisions, published, strict=True))
         if likelihood == -inf:

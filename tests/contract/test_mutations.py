@@ -169,9 +169,7 @@ MUTATIONS = {
         expected=BudgetExceeded,
     ),
     "SHP1 with a window that reaches back into the last horizon": Mutation(
-        test_levels.test_a_window_does_not_reach_back_into_the_last_horizon,
-        {},
-        levels.RemembersWindow,
+        test_levels.test_a_window_does_not_reach_back_into_the_last_horizon, {}, levels.RemembersWindow
     ),
     "RG with a publication that does not empty the group": Mutation(
         ONE_TIMESTAMP,

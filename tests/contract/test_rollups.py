@@ -57,11 +57,7 @@ DELTA = Fraction(1, 10**5)
 
 
 def gaussian(
-    kind: str,
-    rollups: str,
-    window: int = 1,
-    adjacency: Adjacency = "add-remove",
-    epsilon: Fraction = EPSILON,
+    kind: str, rollups: str, window: int = 1, adjacency: Adjacency = "add-remove", epsilon: Fraction = EPSILON
 ) -> MechanismSettings:
     options = {"rollups": rollups, "noise": "gaussian", "delta": DELTA}
     return MechanismSettings(kind, epsilon, str(epsilon), window, adjacency, options)

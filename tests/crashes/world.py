@@ -301,11 +301,7 @@ class World:
         for _ in range(events):
             user = f"user-{rnd.randrange(USERS)}"
             value = orjson.dumps(
-                {
-                    "user": user,
-                    "column": self.column(rnd),
-                    "time": self.log.now + rnd.randint(-16_000, 8_000),
-                }
+                {"user": user, "column": self.column(rnd), "time": self.log.now + rnd.randint(-16_000, 8_000)}
             )
             partition = murmur2_partition(user.encode(), PARTITIONS)
             if self.stream.source.raw is not None:

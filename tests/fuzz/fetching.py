@@ -23,13 +23,7 @@ from eventveil.worker.faust import fetches
 from tests.fuzz.values import mutated
 from tests.fuzz.ways import WAYS, read_by
 from tests.unit.support import counter_state, sparse, stream
-from tests.unit.worker.faust.test_fetches import (
-    Fetched,
-    Log,
-    partition_records,
-    read_blocks,
-    read_stock,
-)
+from tests.unit.worker.faust.test_fetches import Fetched, Log, partition_records, read_blocks, read_stock
 
 #: Where a batch has its length, its checksum, what that is of, and its records.
 _LENGTH, _CHECKSUM, _CHECKED, _RECORDS = 8, 17, 21, 61

@@ -231,10 +231,7 @@ def test_a_take_over_reads_the_headers_of_the_newest_records(kafka: str, new_top
     assert after.take_over() == {b"one": b"1", b"other": b"2"}
     assert {
         key: [*headers] for key, headers in after.headers.items() if key in (b"one", b"other", b"gone")
-    } == {
-        b"one": by,
-        b"other": [],
-    }
+    } == {b"one": by, b"other": []}
 
 
 def test_without_the_barrier_the_same_broker_is_believed(

@@ -187,9 +187,7 @@ def test_a_recorded_topic_gives_the_counts_of_brute_force(application: Applicati
     assert all(outcomes[outcome] > 0 for outcome in (*expected.split(), "late", "too-far-ahead"))
 
 
-def test_a_range_inside_the_recording_counts_the_same_and_reads_less(
-    application: Application,
-) -> None:
+def test_a_range_inside_the_recording_counts_the_same_and_reads_less(application: Application) -> None:
     with Traffic(application, seed=8, per_second=800) as traffic:
         time.sleep(SECONDS)
     # Whenever the traffic began: what was appended long before the range is not read.

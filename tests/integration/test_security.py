@@ -79,8 +79,7 @@ def ways(broker: SecuredBroker) -> dict[str, Kafka]:
     return {
         "TLS": Kafka(broker.door("TLS"), tls),
         "mutual TLS": Kafka(
-            broker.door("MUTUAL"),
-            replace(tls, certificate=certificate, key=key, key_password=KEY_PASSWORD),
+            broker.door("MUTUAL"), replace(tls, certificate=certificate, key=key, key_password=KEY_PASSWORD)
         ),
         "PLAIN": Kafka(broker.door("SASL"), replace(sasl, mechanism="PLAIN")),
         "SCRAM": Kafka(broker.door("SASL"), replace(sasl, mechanism="SCRAM-SHA-512")),

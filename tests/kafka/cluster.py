@@ -319,9 +319,7 @@ class Cluster:
 
 @contextmanager
 def three_brokers(
-    directory: Path | None = None,
-    settings: Mapping[str, str] | None = None,
-    clients: Sequence[str] = (),
+    directory: Path | None = None, settings: Mapping[str, str] | None = None, clients: Sequence[str] = ()
 ) -> Iterator[Cluster]:
     """A running cluster, ``settings`` and ``clients`` as for ``Cluster``; stopped at the end.
 

@@ -126,8 +126,7 @@ def _fetch(folder: Path) -> None:
     # This old one: newer ones read the artifact's description, whose parent is not on Maven Central.
     goal = ["org.apache.maven.plugins:maven-dependency-plugin:2.10:get", "-Dtransitive=false"]
     maven(
-        [*goal, f"-Dartifact={_ARTIFACT}", f"-Ddest={archive}"],
-        "the registry (is Maven Central reachable?)",
+        [*goal, f"-Dartifact={_ARTIFACT}", f"-Ddest={archive}"], "the registry (is Maven Central reachable?)"
     )
     if hashlib.sha256(archive.read_bytes()).hexdigest() != _SHA256:
         raise BrokerError(f"{archive} is not the registry that these tests were written with; remove it")

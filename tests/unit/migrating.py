@@ -132,11 +132,7 @@ class Lifetime:
         return MigrationTarget(
             instance=f"instance-{self.generation}",
             terms=Terms(
-                mechanism.kind,
-                mechanism.epsilon,
-                mechanism.window,
-                self.mechanism().units,
-                mechanism.delta,
+                mechanism.kind, mechanism.epsilon, mechanism.window, self.mechanism().units, mechanism.delta
             ),
             fields=self._fields(self.places[0]),
             budget_fields=self._fields(TopicPartition(BUDGET, 0)),
@@ -189,13 +185,7 @@ class Lifetime:
         ]
         changes = [change for found in entries if (change := Change.read(found.fields))]
         audit = GenerationsAudit(
-            "visits",
-            self.stream.timeline,
-            self.mechanism(),
-            self.columns,
-            self.stream.mechanism,
-            0,
-            changes,
+            "visits", self.stream.timeline, self.mechanism(), self.columns, self.stream.mechanism, 0, changes
         )
         for found in entries:
             audit.entry(found)

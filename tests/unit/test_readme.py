@@ -44,8 +44,7 @@ def test_the_event_of_the_readme_is_counted_in_a_release_like_the_readmes(topolo
     files = {option: str(folder / f"{option}.jsonl") for option in ("output", "truth")}
     arguments = [word for option, path in files.items() for word in (f"--{option}", path)]
     replayed = CliRunner().invoke(
-        main,
-        ["replay", str(topology), "--input", str(folder / "events.jsonl"), "--to", "last", *arguments],
+        main, ["replay", str(topology), "--input", str(folder / "events.jsonl"), "--to", "last", *arguments]
     )
     assert replayed.exit_code == 0, replayed.output
     last = json.loads(Path(files["output"]).read_text().splitlines()[-1])

@@ -353,12 +353,7 @@ class StreamCounter:
     """
 
     def __init__(
-        self,
-        stream: Stream,
-        partitions: int,
-        state: CounterState,
-        users: Users,
-        grown: Sequence[Growth] = (),
+        self, stream: Stream, partitions: int, state: CounterState, users: Users, grown: Sequence[Growth] = ()
     ) -> None:
         self.stream, self.users = stream, users
         self.next = state.next
@@ -543,11 +538,7 @@ class StreamCounter:
         needed = () if self.boundaries is None else self.boundaries.needed(self.next, resume).captured
         judged = max(position, self._state.judged)
         return self._state.replace(
-            next=self.next,
-            resume=resume,
-            judged=judged,
-            boundaries=needed,
-            passed=self.passed,
+            next=self.next, resume=resume, judged=judged, boundaries=needed, passed=self.passed
         )
 
     def resume_from(self, state: CounterState) -> None:

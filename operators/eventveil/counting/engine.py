@@ -77,12 +77,7 @@ class EngineCounter(StreamCounter):
     """See ``StreamCounter``: what is bounded there is replaced here, because the engine has bounded it."""
 
     def __init__(
-        self,
-        stream: Stream,
-        partitions: int,
-        state: CounterState,
-        users: Users,
-        grown: Sequence[Growth] = (),
+        self, stream: Stream, partitions: int, state: CounterState, users: Users, grown: Sequence[Growth] = ()
     ) -> None:
         super().__init__(stream, partitions, state, users, grown)
         source, rules = stream.source, stream.timeline

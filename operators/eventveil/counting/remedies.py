@@ -34,8 +34,7 @@ REMEDIES: Mapping[Reason, Remedy] = {
         " the first record with it is sent",
     ),
     Reason.NOT_OF_SCHEMA: Remedy(
-        ("source.format", "source.topic"),
-        "send what a serializer of the registry makes in this format",
+        ("source.format", "source.topic"), "send what a serializer of the registry makes in this format"
     ),
     Reason.MISSING_FIELD: Remedy(
         ("source.user", "source.column", "source.time"), "correct the pointer, or the producer"

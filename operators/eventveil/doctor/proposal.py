@@ -123,11 +123,7 @@ def commented(proposal: Proposal) -> str:
 
 
 def _improve(
-    made: Proposal,
-    name: str,
-    samples: Mapping[str, SourceSample],
-    environ: Mapping[str, str],
-    now: int,
+    made: Proposal, name: str, samples: Mapping[str, SourceSample], environ: Mapping[str, str], now: int
 ) -> bool:
     """Make the first change that a rule asks for and that helps; whether there was one."""
     stream = next(one for one in made.topology.streams if one.name == name)

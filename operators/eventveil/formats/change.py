@@ -24,11 +24,7 @@ Kind = Literal["migration", "reset"]
 Options = Mapping[str, object]
 #: How the fields begin that say where counts come from and go to. They can change at every level.
 SAME_INSTANCE = ("sink.", "lost.", "partials.", "source.partitions", "source.topic_id")
-_TERMS = {
-    "mechanism.kind": "mechanism",
-    "mechanism.epsilon": "epsilon",
-    "mechanism.window": "window",
-}
+_TERMS = {"mechanism.kind": "mechanism", "mechanism.epsilon": "epsilon", "mechanism.window": "window"}
 
 
 class Terms(NamedTuple):

@@ -12,13 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as AskedPartition
-from confluent_kafka.admin import (
-    ConfigResource,
-    NewPartitions,
-    NewTopic,
-    OffsetSpec,
-    ResourceType,
-)
+from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
 from eventveil.kafka.admin import Admin
 from eventveil.kafka.connection import Unreached
@@ -45,11 +39,7 @@ OTHER_COORDINATOR = {
     KafkaError.NOT_COORDINATOR,
 }
 #: What librdkafka says of a question whose connection was lost, also because the broker is a member no more.
-_LOST = {
-    KafkaError._TIMED_OUT,
-    KafkaError._TRANSPORT,
-    KafkaError._DESTROY_BROKER,
-}
+_LOST = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._DESTROY_BROKER}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,7 @@ from typing import Any
 
 import cramjam
 import numpy as np
-from aiokafka.record.default_records import (
-    DefaultRecordBase,
-    DefaultRecordBatch,
-    DefaultRecordBatchBuilder,
-)
+from aiokafka.record.default_records import DefaultRecordBase, DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 from confluent_kafka import KafkaError, KafkaException
 

@@ -132,9 +132,7 @@ class ManifestRecord(Durable, frozen=True):
             )
         if self.topic_id != topic_id:
             raise doubt(
-                place,
-                f"topic {topic} was deleted and created again since the stream began",
-                told("topic_id"),
+                place, f"topic {topic} was deleted and created again since the stream began", told("topic_id")
             )
 
     @property

@@ -304,10 +304,7 @@ class MigrationTarget:
 
 
 def migration(
-    checkpoint: Checkpoint,
-    target: MigrationTarget,
-    history: History,
-    mechanism: Mechanism,
+    checkpoint: Checkpoint, target: MigrationTarget, history: History, mechanism: Mechanism
 ) -> list[Outgoing]:
     """The transaction of a migration: all of it, or nothing.
 
@@ -439,9 +436,6 @@ def _manifest_records(
         for place, (manifest, _) in checkpoint.counting.items()
     }
     manifest[checkpoint.place] = target.with_cluster(checkpoint.manifest).replace(
-        instance=target.instance,
-        fields=target.budget_fields,
-        first=first,
-        resume=target.partials_end,
+        instance=target.instance, fields=target.budget_fields, first=first, resume=target.partials_end
     )
     return [one.at(place) for place, one in manifest.items()]

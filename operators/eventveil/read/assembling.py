@@ -167,12 +167,7 @@ class Assembly:
 
     def _part(self, record: Record, place: str) -> Part:
         terms = Part(
-            record.mechanism,
-            record.epsilon,
-            record.window,
-            record.span,
-            record.minimum,
-            noise=record.noise,
+            record.mechanism, record.epsilon, record.window, record.span, record.minimum, noise=record.noise
         )
         if record.rollups:
             rollups = tuple(record.rollups)

@@ -12,12 +12,7 @@ from eventveil.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from eventveil.replay.inputs import Input
 from eventveil.replay.releasing import CHANGELOG, INSTANCE, LEDGER
 from eventveil.replay.runner import LogRunner
-from eventveil.tasks.values import (
-    PartitionPerturber,
-    PerturbedBatch,
-    PerturberState,
-    StreamPerturber,
-)
+from eventveil.tasks.values import PartitionPerturber, PerturbedBatch, PerturberState, StreamPerturber
 from eventveil.values.kinds import build
 from eventveil.values.ledger import Charge
 

@@ -23,11 +23,7 @@ from functools import partial
 import numpy as np
 
 from eventveil.counting.assigner import Assigner, Placed, Rows
-from eventveil.counting.counter import (
-    DISCARDED,
-    CounterState,
-    StreamCounter,
-)
+from eventveil.counting.counter import DISCARDED, CounterState, StreamCounter
 from eventveil.counting.users import Users
 from eventveil.decoding.bulk import FILTERED, IGNORED
 from eventveil.mechanisms.pan_private import Counters, PanPrivate
@@ -82,12 +78,7 @@ class SingleCounter(StreamCounter):
     counters: Counters | None = None
 
     def __init__(
-        self,
-        stream: Stream,
-        partitions: int,
-        state: CounterState,
-        users: Users,
-        grown: Sequence[Growth] = (),
+        self, stream: Stream, partitions: int, state: CounterState, users: Users, grown: Sequence[Growth] = ()
     ) -> None:
         super().__init__(stream, partitions, state, users, grown)
         self._begins: dict[int, int] = {}

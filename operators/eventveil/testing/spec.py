@@ -57,12 +57,7 @@ _RELEASED = RecordShape(
 )
 EXPECT = RecordShape(
     (
-        Field(
-            "partial",
-            WrittenValue(_TRUTH),
-            "Compare only what is listed.",
-            default="false",
-        ),
+        Field("partial", WrittenValue(_TRUTH), "Compare only what is listed.", default="false"),
         Field(
             "counts",
             _by_time(_COLUMNS, "counts"),

@@ -169,10 +169,7 @@ class ColumnsShape(Shape):
                     "minItems": 2,
                     "maxItems": MOST_LISTS,
                 },
-                "also": {
-                    "description": "Further columns, such as one for unknown combinations.",
-                    **listed,
-                },
+                "also": {"description": "Further columns, such as one for unknown combinations.", **listed},
             },
             "required": ["product"],
             "additionalProperties": False,
@@ -184,7 +181,7 @@ class ColumnsShape(Shape):
                 "discover": {
                     "description": "Columns are found in the data: names that many users share.",
                     **_DISCOVER.schema(),
-                },
+                }
             },
             "required": ["discover"],
             "additionalProperties": False,

@@ -13,14 +13,7 @@ from eventveil.model.errors import PluginRefused
 from eventveil.privacy.gaussian import LARGEST_DELTA
 from eventveil.topology.document import Node, Scalar, Table
 from eventveil.topology.fields import Field, Invalid, Kept, One, ReadingPass, RecordShape, Section
-from eventveil.topology.options import (
-    EXTENT,
-    EXTENT_HELP,
-    LONGEST_WINDOW,
-    OPTIONS,
-    TRUSTED,
-    extent_of,
-)
+from eventveil.topology.options import EXTENT, EXTENT_HELP, LONGEST_WINDOW, OPTIONS, TRUSTED, extent_of
 from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import (
     NAME_OF,
@@ -144,8 +137,7 @@ def _check_extent(mechanism: Section, problems: Problems) -> None:
     needed = extent_of(kind)
     if needed and needed not in mechanism.positions and needed not in mechanism.misspelt:
         problems.add(
-            mechanism.position,
-            f"{mechanism.path} lacks {needed}; add {needed}: {EXTENT_HELP[needed]}",
+            mechanism.position, f"{mechanism.path} lacks {needed}; add {needed}: {EXTENT_HELP[needed]}"
         )
     for key in EXTENT.values():
         if key != needed and key in mechanism.positions:

@@ -162,10 +162,7 @@ OPTIONS: dict[str, MechanismOption] = {
         derived="of an hour, a day and a week, at most two that have 6 to 300 parts, else [12, 144]; with"
         " Gaussian noise one more inside of them",
         derive=lambda file, stream, mechanism: _of_interval(
-            "blocks",
-            partial(blocks_of, normal=mechanism.get("noise") == "gaussian"),
-            stream,
-            mechanism,
+            "blocks", partial(blocks_of, normal=mechanism.get("noise") == "gaussian"), stream, mechanism
         ),
     ),
     "rollups": MechanismOption(

@@ -276,12 +276,7 @@ class Worker:
         self._leader_watch.start()
         tasks = [
             asyncio.create_task(work)
-            for work in (
-                self._run_app(),
-                self._keep_time(),
-                self._watch_consumer(),
-                self._keep_observing(),
-            )
+            for work in (self._run_app(), self._keep_time(), self._watch_consumer(), self._keep_observing())
         ]
         stopped = asyncio.create_task(self._stop.wait())
         await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)

@@ -236,12 +236,7 @@ class EndSubscription:
     """How the owner of a partition hears of its ends; nothing is asked where there are no boundaries."""
 
     def __init__(
-        self,
-        watch: EndWatch,
-        place: TopicPartition,
-        task: Task,
-        clock: PartitionClock,
-        lineage: Lineage,
+        self, watch: EndWatch, place: TopicPartition, task: Task, clock: PartitionClock, lineage: Lineage
     ) -> None:
         self._watch, self._place, self._task = watch, place, task
         self._clock, self._lineage = clock, lineage

@@ -29,11 +29,7 @@ class LeaderWatch:
     """Watches the leaders of these topics for all owners of one worker."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        topics: Collection[str],
-        clock: Clock,
-        failed: Callable[[BaseException], None],
+        self, cluster: Cluster, topics: Collection[str], clock: Clock, failed: Callable[[BaseException], None]
     ) -> None:
         self._cluster, self._clock = cluster, clock
         self._seen = {topic: Outages() for topic in topics}

@@ -9,8 +9,7 @@ from eventveil.audit.charges import HorizonSums, WindowSums
 
 
 @given(
-    window=st.integers(1, 6),
-    steps=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 50)), max_size=40),
+    window=st.integers(1, 6), steps=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 50)), max_size=40)
 )
 def test_window_sums_are_those_of_brute_force(window: int, steps: list[tuple[int, int]]) -> None:
     sums, spends, timestamp = WindowSums(window), dict[int, int](), 0

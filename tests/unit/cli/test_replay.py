@@ -45,9 +45,7 @@ def lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_replay_writes_releases_ledger_and_truth_and_prints_to_standard_error_only(
-    folder: Path,
-) -> None:
+def test_a_replay_writes_releases_ledger_and_truth_and_prints_to_standard_error_only(folder: Path) -> None:
     result = run("--truth", "truth.jsonl", "--ledger", "ledger.jsonl", "--seed", "1")
     assert result.exit_code == 0, result.output
     assert result.stdout == ""

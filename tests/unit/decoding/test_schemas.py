@@ -151,9 +151,7 @@ def test_a_value_stream_reads_avro_too() -> None:
 
 
 OLD = record("Visit", user="string", amount="int")
-NEW = {
-    **record("Visit", customer="string", amount="long", country=["null", "string"]),
-}
+NEW = {**record("Visit", customer="string", amount="long", country=["null", "string"])}
 NEW["fields"][0]["aliases"] = ["user"]
 
 
@@ -440,9 +438,7 @@ _SCHEMAS: dict[int, Schema | None] = {
 }
 _BODIES = st.one_of(st.binary(max_size=40), st.sampled_from([b"\x02u\x0e", b"\x02u\x0e\x02\x02D"]))
 _VALUES = st.one_of(
-    st.none(),
-    st.binary(max_size=12),
-    st.builds(framed, st.sampled_from([*_SCHEMAS]), _BODIES),
+    st.none(), st.binary(max_size=12), st.builds(framed, st.sampled_from([*_SCHEMAS]), _BODIES)
 )
 
 

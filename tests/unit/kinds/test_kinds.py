@@ -75,18 +75,10 @@ ASKING: dict[str, set[str]] = {
     "a flag": set(),
     # Sections of a file are no streams yet.
     "the name": {"model/topology.py", "topology/build.py", "topology/checks.py"},
-    "the class": {
-        "counting/remedies.py",
-        "live/recent.py",
-        "read/following.py",
-    },
+    "the class": {"counting/remedies.py", "live/recent.py", "read/following.py"},
     # Tables of all kinds of mechanism.
     "the mechanism": {"mechanisms/registry.py", "topology/mechanism.py", "topology/spec.py"},
-    "where the number is": {
-        "counting/engine.py",
-        "model/topology.py",
-        "tasks/aggregate.py",
-    },
+    "where the number is": {"counting/engine.py", "model/topology.py", "tasks/aggregate.py"},
 }
 #: The engine, and what only records of an engine have. The topology's ``clients`` know another engine.
 OF_AN_ENGINE = re.compile(

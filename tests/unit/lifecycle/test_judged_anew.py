@@ -116,11 +116,7 @@ CHANGES: Mapping[str, tuple[dict[str, Any], dict[str, Any], Callable[[str, int],
         {"max_bytes": 1000},
         lambda user, time: event(user, time, pad="x" * 200),
     ),
-    "timeline.max_ahead": (
-        {},
-        {"max_ahead": 2 * HOUR},
-        lambda user, time: event(user, time + 7 * HOUR // 6),
-    ),
+    "timeline.max_ahead": ({}, {"max_ahead": 2 * HOUR}, lambda user, time: event(user, time + 7 * HOUR // 6)),
     "timeline.lateness": (
         {"lateness": HOUR // 6},
         {"lateness": HOUR // 3},

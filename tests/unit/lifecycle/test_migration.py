@@ -246,10 +246,7 @@ def test_the_ledger_says_what_changed() -> None:
     life.change(window=5, lateness=6)
     change = Change.read(orjson.loads(life.ledger[-1]))
     assert change is not None
-    assert change.fields == {
-        "mechanism.window": Difference(3, 5),
-        "timeline.lateness": Difference(5, 6),
-    }
+    assert change.fields == {"mechanism.window": Difference(3, 5), "timeline.lateness": Difference(5, 6)}
     assert (change.start, change.previous, change.instance) == (FIRST + 4, "instance-0", "instance-1")
     assert change.encode() == life.ledger[-1]
 
@@ -911,10 +908,7 @@ def test_with_boundaries_the_rules_that_they_rest_on_cannot_change() -> None:
     sound = SOUND.keys() - REFUSED_BY_BOUNDARY.keys()
     check_sound(life, {field: Difference("a", "gaussian") for field in sound})
     for field, why in REFUSED_BY_BOUNDARY.items():
-        with pytest.raises(
-            StateRefused,
-            match=re.escape(refused_change(field, why)),
-        ):
+        with pytest.raises(StateRefused, match=re.escape(refused_change(field, why))):
             check_sound(life, {field: Difference(1, 2)})
 
 

@@ -15,14 +15,7 @@ def publications(decisions: list[bool], window: int) -> list[Fraction]:
 
 def test_the_worked_example_of_the_paper_comes_out_exactly() -> None:
     decisions = [True, False, True, True, False, False]
-    assert publications(decisions, window=3) == [
-        Fraction(1, 4),
-        0,
-        Fraction(1, 8),
-        Fraction(3, 16),
-        0,
-        0,
-    ]
+    assert publications(decisions, window=3) == [Fraction(1, 4), 0, Fraction(1, 8), Fraction(3, 16), 0, 0]
 
 
 def test_the_test_costs_the_same_at_every_timestamp() -> None:

@@ -74,9 +74,7 @@ def worst(made: Callable[[int, int], Test], contributions: int, window: int) -> 
         for a, b, c, d in neighbours(events, 2, max(0, others)):
             without, having = blocks(test, a, b), blocks(test, c, d)
             found = max(
-                found,
-                delta_at(float(EPSILON), having, without),
-                delta_at(float(EPSILON), without, having),
+                found, delta_at(float(EPSILON), having, without), delta_at(float(EPSILON), without, having)
             )
     return found
 
@@ -122,10 +120,7 @@ def test_a_broken_test_is_noticed(mutant):
 @pytest.mark.parametrize(("contributions", "window"), [(1, 1), (1, 24), (5, 168), (100, 1)])
 def test_no_smaller_threshold_would_do(epsilon, delta, contributions, window):
     test, events = test_of(epsilon, delta, contributions, window), contributions * window
-    alone, apart = (
-        lambda t: tail(test.scale, t - events),
-        lambda t: events * tail(test.scale, t - 1),
-    )
+    alone, apart = (lambda t: tail(test.scale, t - events), lambda t: events * tail(test.scale, t - 1))
     assert test.scale == events / epsilon
     assert max(alone(test.threshold), apart(test.threshold)) <= float(delta) * (1 + 1e-9)
     assert max(alone(test.threshold - 2), apart(test.threshold - 2)) > float(delta)

@@ -155,10 +155,7 @@ def test_releases_that_were_clipped_are_told_by_their_terms(tmp_path: Path) -> N
 def test_local_reports_are_sums_from_when_there_are_sums(tmp_path: Path) -> None:
     counts = {"sum": 12, "reports": 5, "unused": 0}
     local: dict[str, Any] = {"counts": counts, "mechanism": "topl", "noise_scale": None, "error": None}
-    lines = [
-        record(1, phase="distribution", **local),
-        record(2, phase="sums", threshold=40, **local),
-    ]
+    lines = [record(1, phase="distribution", **local), record(2, phase="sums", threshold=40, **local)]
     found = read.file(written(tmp_path, lines))
     assert found.timestamps.tolist() == [2]
     with pytest.raises(read.ReadingError, match="none has sums yet"):

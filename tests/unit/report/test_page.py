@@ -83,13 +83,7 @@ def test_violations_are_at_the_top_as_text_and_counted() -> None:
 
 def test_a_row_says_when_under_which_terms_what_was_charged_and_the_digest() -> None:
     text = page(document(page_views(), "0" * 64, "now", replace(CLEAN, life=(row("sections", 2026),))))
-    for told in (
-        "2026-01-01 00:00",
-        "seasonal, 1.0, 144",
-        "52560 (4000 fresh)",
-        "348.6",
-        "abababababababab",
-    ):
+    for told in ("2026-01-01 00:00", "seasonal, 1.0, 144", "52560 (4000 fresh)", "348.6", "abababababababab"):
         assert f">{told}" in text
 
 
@@ -106,10 +100,7 @@ def test_the_newest_versions_of_each_stream_are_told_and_the_others_counted() ->
 
 
 def test_a_version_that_is_not_recorded_and_spans_without_times_are_told() -> None:
-    spans = (
-        VersionSpan(None, 1, None, None, None, None),
-        VersionSpan("0.2.0", 3, None, None, None, None),
-    )
+    spans = (VersionSpan(None, 1, None, None, None, None), VersionSpan("0.2.0", 3, None, None, None, None))
     versions = (StreamVersions("minutes", spans, 0), StreamVersions("sections", (), 0))
     text = page(document(page_views(), "0" * 64, "now", replace(CLEAN, versions=versions)))
     assert "minutes by a version not recorded (1 span), 0.2.0 (3 spans); sections by none yet</li>" in text

@@ -80,10 +80,7 @@ def test_a_column_is_released_from_the_timestamp_after_the_block_that_found_it()
     task, half = worker(), ENOUGH // 2
     feed(task, [named(t, {"big": half, "small": 1}) for t in range(1, 5)])
     state, releases, _ = turn(task)
-    assert counts_of(releases) == [
-        *({"other": half + 1} for _ in range(3)),
-        {"other": 1, "big": half},
-    ]
+    assert counts_of(releases) == [*({"other": half + 1} for _ in range(3)), {"other": 1, "big": half}]
     assert state.found == ("big",)
     assert state.next == 5
 

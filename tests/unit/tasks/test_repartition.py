@@ -16,15 +16,7 @@ from eventveil.counting.counter import CounterState
 from eventveil.decoding.avro import AvroSchema
 from eventveil.model.errors import StateRefused
 from eventveil.model.reach import Reach
-from eventveil.model.records import (
-    NO_APPEND_TIME,
-    NO_OWN_TIME,
-    Chunk,
-    Mark,
-    Origin,
-    Outgoing,
-    TopicPartition,
-)
+from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Chunk, Mark, Origin, Outgoing, TopicPartition
 from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.tasks.passed_on import read_passed_on
 from eventveil.tasks.repartition import Capture, Rekeyer, RekeyerState

@@ -14,12 +14,7 @@ from eventveil.model.reach import Reach
 from eventveil.model.records import Chunk, TopicPartition
 from eventveil.model.topology import ReadingStream
 from eventveil.privacy.noise import SeededNoise
-from eventveil.tasks.values import (
-    NOTHING_PENDING,
-    PartitionPerturber,
-    PerturberState,
-    StreamPerturber,
-)
+from eventveil.tasks.values import NOTHING_PENDING, PartitionPerturber, PerturberState, StreamPerturber
 from tests.unit.values.streams import INSTANCE, event, perturber, readings
 
 KINDS = pytest.mark.parametrize("kind", ["tops", "pak"])

@@ -103,10 +103,7 @@ SECTIONS = {
     "closed": ("{}", "closed, 2026-01-01T00:00:00Z: expected nothing, found closed after event 1"),
     "spent": ("{}", "spent, 2026-01-01T00:00:00Z: expected nothing, found 1/4"),
     "most_spent": ("1/2", "most_spent: expected 1/2, found 1/4"),
-    "left_out": (
-        "[{event: 1, why: ignored}]",
-        "left_out, event 1: expected ignored, found none",
-    ),
+    "left_out": ("[{event: 1, why: ignored}]", "left_out, event 1: expected ignored, found none"),
     "released": ("{}", "released, 2026-01-01T00:00:00Z: expected nothing, found home: 1"),
 }
 

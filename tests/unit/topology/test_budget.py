@@ -64,16 +64,8 @@ def problems(folder: Path, **settings: object) -> list[str]:
             [{"views": 25}, {"span": "23h"}],
         ),
         ({"cap": 1}, MEETS + LOWER, []),
-        (
-            FOUND,
-            MEETS_VIEWS + "span: 23h keeps the cap, or lower them, or raise the cap",
-            [{"span": "23h"}],
-        ),
-        (
-            {"cap": 1, "span": "1h", "views": 2, "sales": 2},
-            f"expected at most 1; {LOWER}",
-            [],
-        ),
+        (FOUND, MEETS_VIEWS + "span: 23h keeps the cap, or lower them, or raise the cap", [{"span": "23h"}]),
+        ({"cap": 1, "span": "1h", "views": 2, "sales": 2}, f"expected at most 1; {LOWER}", []),
     ],
 )
 def test_a_cap_that_is_exceeded_names_the_reason_and_what_keeps_it(

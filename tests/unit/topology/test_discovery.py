@@ -33,12 +33,7 @@ def test_a_share_of_epsilon_finds_columns_and_the_mechanism_has_the_rest(tmp_pat
     (stream,) = load_text(tmp_path, changed(*FOUND)).streams
     how = stream.counts.discover
     assert how is not None
-    assert (how.epsilon, how.delta, how.most, how.longest) == (
-        Fraction(1, 4),
-        Fraction(1, 10**9),
-        50,
-        64,
-    )
+    assert (how.epsilon, how.delta, how.most, how.longest) == (Fraction(1, 4), Fraction(1, 10**9), 50, 64)
     assert (stream.mechanism.epsilon, stream.mechanism.epsilon_text) == (Fraction(3, 4), "0.75")
     assert (stream.epsilon, stream.columns) == (1, ("other",))
 

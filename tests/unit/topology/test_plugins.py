@@ -98,24 +98,9 @@ def test_options_of_a_plug_in_are_read_exactly(
 @pytest.mark.parametrize(
     ("kind", "more", "place", "what"),
     [
-        (
-            STRIDE,
-            "\n      strude: 3",
-            "22:7",
-            "unknown key 'strude' in streams.destinations.mechanism; did",
-        ),
-        (
-            STRIDE,
-            "\n      factor: 3",
-            "22:15",
-            f"factor: {STRIDE} has no option factor; remove it",
-        ),
-        (
-            STRIDE,
-            "\n      stride: 0",
-            "22:15",
-            "mechanism.stride: found 0, expected a whole number",
-        ),
+        (STRIDE, "\n      strude: 3", "22:7", "unknown key 'strude' in streams.destinations.mechanism; did"),
+        (STRIDE, "\n      factor: 3", "22:15", f"factor: {STRIDE} has no option factor; remove it"),
+        (STRIDE, "\n      stride: 0", "22:15", "mechanism.stride: found 0, expected a whole number"),
         (STRIDE, "\n      stride: []", "22:15", "mechanism.stride: found an empty list, expected a whole"),
         (STRIDE, "\n      horizon: 3", "22:16", "its epsilon covers a window; remove it"),
         ("no_such.module:Class", "\n      rate: 3", "19:13", "cannot be imported (ModuleNotFoundError"),
@@ -128,18 +113,8 @@ def test_options_of_a_plug_in_are_read_exactly(
         ),
         ("json:nothing", "", "19:13", "json:nothing is not a Mechanism"),
         ("json:dumps", "", "19:13", "json:dumps is not a Mechanism"),
-        (
-            "eventveil.mechanisms.w_event:WEventMechanism",
-            "",
-            "19:13",
-            "lacks _allot, _scales, can_spend",
-        ),
-        (
-            "eventveil.mechanisms.uniform:Uniform",
-            "",
-            "19:13",
-            "uses the name of a built-in kind",
-        ),
+        ("eventveil.mechanisms.w_event:WEventMechanism", "", "19:13", "lacks _allot, _scales, can_spend"),
+        ("eventveil.mechanisms.uniform:Uniform", "", "19:13", "uses the name of a built-in kind"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place_and_a_remedy(

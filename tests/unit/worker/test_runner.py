@@ -30,16 +30,7 @@ from eventveil.worker.restore.restored import Restored
 from eventveil.worker.runner import Runner
 from eventveil.worker.threads import Threads
 from eventveil.worker.topic_guard import Inquiry, TopicGuard
-from tests.unit.support import (
-    INSTANCE,
-    ZeroNoise,
-    chunk,
-    counter_state,
-    event,
-    partial,
-    stream,
-    topology,
-)
+from tests.unit.support import INSTANCE, ZeroNoise, chunk, counter_state, event, partial, stream, topology
 from tests.unit.tasks.test_pan_private import World, pan_private
 
 PLACE = TopicPartition("input", 0)

@@ -100,10 +100,7 @@ def test_of_two_errors_of_a_partition_the_first_is_kept(fetcher: Any) -> None:
 
 @pytest.mark.parametrize(
     ("error", "lost"),
-    [
-        (NoOffsetForPartitionError(PLACE), set()),
-        (OffsetOutOfRangeError({PLACE: 7}), {PLACE}),
-    ],
+    [(NoOffsetForPartitionError(PLACE), set()), (OffsetOutOfRangeError({PLACE: 7}), {PLACE})],
 )
 def test_an_error_of_before_the_partition_was_moved_is_dropped_and_only_a_lost_offset_is_told(
     fetcher: Any, error: Exception, lost: set[TopicPartition]
