@@ -26,7 +26,7 @@ from tests.worker.checks import worker
 from tests.worker.waiting import last_release
 
 pytestmark = pytest.mark.skipif(bool(missing_tools()), reason="; ".join(missing_tools()))
-PARTED = "records that were read are gone, and others have their offsets"
+PARTED = "records that were read are gone; new ones have their offsets"
 INTERVAL, LATENESS, PATIENCE = 2000, 1000, 180.0
 
 

@@ -43,11 +43,11 @@ def test_a_source_that_came_back_smaller_is_wrong_and_not_the_changelog_that_has
     output = application.failing_command("topics", str(application.path))
     changelog = f"{application.name}-counting-changelog"
     (told,) = [line for line in output.splitlines() if line.startswith(f"topic {changelog} ")]
-    assert "it has 3 partitions, it should have 1. Its sources have fewer partitions than when" in told
-    assert told.endswith(f"Do not delete {changelog}: it has records, which nothing else can replace")
+    assert "it has 3 partitions, it should have 1. The sources have fewer partitions than when" in told
+    assert told.endswith(f"Do not delete {changelog}: it may hold records that cannot be recreated")
     application.recreate(changelog)
     output = application.failing_command("topics", str(application.path))
-    assert "It holds nothing yet: if the number is wrong, delete it and create it again" in output
+    assert "is empty: if it was created with a wrong number, delete and recreate it" in output
 
 
 def test_without_sources_nothing_is_created_and_the_source_is_named(application: Application) -> None:

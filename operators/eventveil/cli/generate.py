@@ -138,8 +138,8 @@ def _plan(name: str, traffic: Traffic) -> TopologyPlan:
         epsilon="1",
         window=24,
         remarks=(
-            "Counts what `eventveil generate` writes: how many users saw a section first in each hour.",
-            "`contributions: 1` leaves out a user's further views of the hour. More count more of them, with",
-            "as many times the noise; `eventveil advise` compares that, and days instead of hours.",
+            "Counts what `eventveil generate` writes: each hour, how many users viewed each section first.",
+            "`contributions: 1` counts only a user's first view of the hour. A larger number counts more",
+            "views, with proportionally more noise; `eventveil advise` compares that, and days with hours.",
         ),
     )

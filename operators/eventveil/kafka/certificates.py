@@ -48,7 +48,9 @@ class Renewing(ssl.SSLContext):
             self._current = self._make()
         except EventveilError as error:
             if state != self._complained:
-                log.warning("certificates have changed, and the former ones stay in use: %s", error)
+                log.warning(
+                    "changed certificate files cannot be used, so the previous ones stay in use: %s", error
+                )
             self._complained = state
         else:
             self._read = state

@@ -54,8 +54,8 @@ _BY_SOURCE = ("counting changelog", "re-keying changelog", "state changelog", "s
 #: What no spend or release is in: as many replicas as their owners like.
 _OF_OTHERS = ("source", "dead letters")
 _SHRUNK = (
-    "Its sources have fewer partitions than when it was made: one was deleted and created again, or the file "
-    "names others. Give that one as many partitions as it had, or restore the sources of the file"
+    "The sources have fewer partitions than when this topic was made: one was recreated, or the file names "
+    "others. Give the recreated source as many as it had, or restore the sources in the file"
 )
 _OTHERWISE_MANY = "Restore topics.partials, or the other setting that the number follows"
 
@@ -95,8 +95,9 @@ class TopicPlan:
         if self.role in _BY_SOURCE:
             remedy = _SHRUNK if partitions > self.partitions and not is_empty else _GROWN
         if is_empty:
-            return f"{remedy}. It holds nothing yet: if the number is wrong, delete it and create it again"
-        return f"{remedy}. Do not delete {self.name}: it has records, which nothing else can replace"
+            wrong = "is empty: if it was created with a wrong number, delete and recreate it"
+            return f"{remedy}. {self.name} {wrong}"
+        return f"{remedy}. Do not delete {self.name}: it may hold records that cannot be recreated"
 
     def mistakes(self, partitions: int, settings: Mapping[str, str], *, is_empty: bool = False) -> list[str]:
         """What is wrong with the topic as it is, each with how to correct it.
@@ -131,9 +132,9 @@ def hints(plan: TopicPlan, settings: Mapping[str, str]) -> list[str]:
         return []
     return [
         f"hint: topic {plan.name} ({plan.role}): retention.bytes is {limit}, so records may be removed before"
-        " retention.ms has passed. If as much may come to a partition while its events are still needed, lift"
-        f" the limit: kafka-configs.sh --bootstrap-server ... --alter --topic {plan.name} --add-config "
-        f"retention.bytes={_UNLIMITED}"
+        " retention.ms has passed. If a partition can receive that much while its events are still needed,"
+        f" remove the limit: kafka-configs.sh --bootstrap-server ... --alter --topic {plan.name} --add-config"
+        f" retention.bytes={_UNLIMITED}"
     ]
 
 
@@ -150,8 +151,9 @@ def short_of_replicas(found: Iterable[tuple[TopicPlan, int | None]]) -> list[str
         f"{_subject(names)} {'has' if len(names) == 1 else 'have'} {count(has, 'replica')}, and "
         f"topics.replication is {wanted}: a spend can be lost with {count(has, 'disk')}, whatever "
         f"min.insync.replicas says. Give each partition {count(wanted, 'replica')}: kafka-reassign-partitions"
-        ".sh --bootstrap-server ... --reassignment-json-file FILE --execute, with their brokers in FILE. If "
-        f"{has} is what you want, correct topics.replication (and topics.min_insync) in the file"
+        ".sh --bootstrap-server ... --reassignment-json-file FILE --execute; FILE lists the brokers of each "
+        f"partition. If you accept that risk, set topics.replication to {has} in the topology, and "
+        "topics.min_insync to no more"
         for (has, wanted), names in short.items()
     ]
 

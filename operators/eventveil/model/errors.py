@@ -46,8 +46,8 @@ def doubt(place: str, what: str, remedy: str) -> Unsettled:
 def missing(topic: str) -> Unsettled:
     """The doubt whether a topic exists."""
     remedy = (
-        "If its name is right in the file, run `eventveil topics TOPOLOGY`, which lists what is missing;"
-        " `--create` creates it"
+        "If its name is right in the file, run `eventveil topics TOPOLOGY`, which says what is missing and"
+        " how to create it"
     )
     found = doubt(f"topic {topic}", "it does not exist", remedy)
     return Unsettled(found.place, found.what, found.refusal, f"A broker may not know of it yet. {remedy}")

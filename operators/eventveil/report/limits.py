@@ -50,7 +50,7 @@ def limits(topology: Topology) -> Iterator[str]:
     if topology.topics.replication < 3 or topology.topics.min_insync < 2:
         replicas = count(topology.topics.replication, "replica")
         yield (
-            f"By the file, topics have {replicas}, of which {topology.topics.min_insync} must have a record"
+            f"The file gives topics {replicas}, of which {topology.topics.min_insync} must have a record"
             " before it counts: three and two are needed to outlive the loss of a disk."
         )
 

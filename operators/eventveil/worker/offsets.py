@@ -123,7 +123,7 @@ def shortened(place: TopicPartition, what: str, remedy: str = MIGRATE_LOST) -> U
 
 def parted(place: TopicPartition, remedy: str = MIGRATE_LOST) -> Unsettled:
     """The doubt about a log that seems to have lost its newest records, and has got others since."""
-    return shortened(place, "records that were read are gone, and others have their offsets", remedy)
+    return shortened(place, "records that were read are gone; new ones have their offsets", remedy)
 
 
 def grown(topic: str, partitions: int, role: str) -> StateRefused:

@@ -121,7 +121,9 @@ def test_files_that_are_half_written_leave_the_former_certificates_in_use(
     key.write_bytes(former)
     assert context.current is context.current is before
     (told,) = caplog.messages
-    assert told.startswith("certificates have changed, and the former ones stay in use: kafka.security.cert")
+    assert told.startswith(
+        "changed certificate files cannot be used, so the previous ones stay in use: kafka.security.cert"
+    )
     key.unlink()
     assert context.current is before
     key.write_bytes(renewed)

@@ -373,14 +373,14 @@ def test_a_changelog_that_was_created_with_the_wrong_number_can_be_created_again
     plan = rekeying_changelog(6)
     (mistake,) = plan.mistakes(12, plan.settings, is_empty=True)
     assert "it has 12 partitions, it should have 6" in mistake
-    assert "It holds nothing yet: if the number is wrong, delete it and create it again" in mistake
+    assert "is empty: if it was created with a wrong number, delete and recreate it" in mistake
     assert "`eventveil migrate TOPOLOGY" in mistake.partition("delete it")[0]
 
 
 @pytest.mark.parametrize(
     ("found", "wrong"),
     [
-        (12, "Its sources have fewer partitions than when it was made: one was deleted"),
+        (12, "The sources have fewer partitions than when this topic was made: one was recreated"),
         (4, "If a source was given partitions, stop the workers and run `eventveil migrate TOPOLOGY"),
     ],
 )
@@ -390,19 +390,19 @@ def test_of_a_changelog_with_records_the_sources_are_wrong_and_it_is_not_to_be_d
     plan = rekeying_changelog(6)
     (mistake,) = plan.mistakes(found, plan.settings)
     assert wrong in mistake
-    assert "Do not delete app-repartition-changelog: it has records" in mistake
-    assert "delete it" not in mistake
+    assert "Do not delete app-repartition-changelog: it may hold records" in mistake
+    assert "delete and" not in mistake
 
 
 def test_of_a_ledger_with_records_the_file_is_wrong_and_it_is_not_to_be_deleted() -> None:
     plan = plans(topology(partials=4))["app-ledger"]
     (mistake,) = plan.mistakes(2, plan.settings)
     assert "Restore topics.partials" in mistake
-    assert "Do not delete app-ledger: it has records" in mistake
-    assert "delete it" not in mistake
+    assert "Do not delete app-ledger: it may hold records" in mistake
+    assert "delete and" not in mistake
     (mistake,) = plan.mistakes(2, plan.settings, is_empty=True)
     assert "Restore topics.partials" in mistake
-    assert "delete it and create it again" in mistake
+    assert "app-ledger is empty: if it was created with a wrong number, delete and recreate it" in mistake
 
 
 def test_a_source_that_is_limited_in_bytes_is_a_hint_and_not_a_mistake() -> None:
@@ -444,7 +444,8 @@ def test_too_few_replicas_are_told_together_with_both_remedies() -> None:
     )
     assert "kafka-reassign-partitions.sh" in told
     assert told.endswith(
-        "If 1 is what you want, correct topics.replication (and topics.min_insync) in the file"
+        "If you accept that risk, set topics.replication to 1 in the topology, and topics.min_insync to no"
+        " more"
     )
     assert len(short_of_replicas([*few[:-2], (planned[-2], 2)])) == 2
     (told,) = short_of_replicas([(planned[-2], 2)])

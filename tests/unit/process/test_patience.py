@@ -45,8 +45,8 @@ def test_a_doubt_tells_what_was_seen_and_its_refusal_the_remedy() -> None:
 
 def test_of_a_missing_topic_is_told_at_once_what_costs_nothing() -> None:
     remedy = (
-        "If its name is right in the file, run `eventveil topics TOPOLOGY`, which lists what is missing;"
-        " `--create` creates it"
+        "If its name is right in the file, run `eventveil topics TOPOLOGY`, which says what is missing and"
+        " how to create it"
     )
     assert str(missing("raw")) == f"topic raw: it does not exist. A broker may not know of it yet. {remedy}"
     assert str(missing("raw").refusal) == (

@@ -167,7 +167,7 @@ def test_too_few_replicas_are_said_to_be_those_of_the_file() -> None:
     one = page_views()
     few = replace(one, topics=replace(one.topics, replication=1, min_insync=1))
     told = document(few, "0" * 64, "now", None).limits
-    assert any(sentence.startswith("By the file, topics have 1 replica, of which 1") for sentence in told)
+    assert any(sentence.startswith("The file gives topics 1 replica, of which 1") for sentence in told)
 
 
 def test_generations_that_the_ledger_has_are_among_the_limits() -> None:

@@ -286,7 +286,7 @@ def test_the_doubt_about_another_topic_names_that() -> None:
         ask(Log(0, 13, topic_id="other", epochs={1: 0, 2: 5}), 10, Reach(1, 10))
 
 
-PARTED = "records that were read are gone, and others have their offsets"
+PARTED = "records that were read are gone; new ones have their offsets"
 
 
 @pytest.mark.parametrize("end", [10, 13])

@@ -132,7 +132,7 @@ def _listen_on_one(host: str, ports: range, endpoint: Endpoint) -> _Server:
 
 
 #: A page of elsewhere, open in a browser of this machine, may have its name resolved to the loopback address.
-_REBOUND = Answer(HTTPStatus.FORBIDDEN, "text/plain", b"ask localhost, or an address of the loopback\n")
+_REBOUND = Answer(HTTPStatus.FORBIDDEN, "text/plain", b"Host must be localhost or a loopback address\n")
 
 
 def is_loopback(host: str) -> bool:

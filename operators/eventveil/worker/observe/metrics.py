@@ -390,12 +390,13 @@ read if no broker has answered a fetch of it for {silent} seconds, even if nothi
 waits for the partials of another worker's partitions makes that worker not ready, not this one; to watch \
 streams, alert on `eventveil_release_delay_seconds`.
 
-Added up over all workers, `eventveil_assigned_partitions` are the partitions of the topics that they read. \
-If there are fewer for longer than a rebalance takes, another program has joined the consumer group, whose \
-name is that in the file, and nobody counts its partitions. `kafka-consumer-groups.sh --bootstrap-server ... \
---group NAME --describe --members` lists all members with their hosts and client ids; the client id of a \
-worker is NAME, or `client.id` of `kafka.clients`. Stop the program, or give it a group of its own. ACLs \
-keep others out: only workers need the right to read the group.
+The sum of `eventveil_assigned_partitions` over all workers is the number of partitions of the topics that \
+they read. If it stays lower for longer than a rebalance takes, and every worker is scraped, another \
+program has joined the consumer group (`name` in the file), and the partitions assigned to it are not \
+counted. `kafka-consumer-groups.sh --bootstrap-server ... --group NAME --describe --members` lists all \
+members with their hosts and client ids; the client id of a worker is NAME, or `client.id` of \
+`kafka.clients`. Stop the program, or give it a group of its own. ACLs keep others out: grant Read on the \
+group only as [deploy.md](deploy.md) lists it.
 
 Counters live in the memory of one process: add them up over workers, and use `rate` or `increase`, which \
 see restarts. Labels: `role` is `aggregate` (counts a source partition), `sanitize` \

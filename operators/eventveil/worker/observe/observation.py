@@ -70,9 +70,9 @@ UNDO: Mapping[Hold, str] = {
     "open-transaction": (
         "a producer has left a transaction open, and nothing after it can be read. It ends when that "
         "producer commits or restarts, or when its transaction.timeout.ms is over. If the producer is gone "
-        "and has not committed it, kafka-transactions.sh find-hanging and abort end it. On Kafka 4.3.0 and "
-        "4.3.1 a committed one can look the same after a broker was killed: let its producer commit "
-        "another one to the partition first"
+        "and never committed it: kafka-transactions.sh find-hanging, then abort. Do not abort one that may "
+        "have been committed before a broker of Kafka 4.3.0 or 4.3.1 was killed, which hides its events: let "
+        "the same transactional.id commit another transaction to this partition, which ends both"
     ),
     "watermark": (
         "a timestamp is due, and the engine has not written to this partition that it is complete; nothing "

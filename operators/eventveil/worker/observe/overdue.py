@@ -56,8 +56,9 @@ class Overdue:
             "stream %s: timestamp %d was due %d s ago and is not released: either its releases are held up,"
             " or a partition of its source is not counted to the end of the timestamp. /health/ready of each"
             " worker says which. A worker that runs an older file does not count a stream added since:"
-            " restart it with the current file. If another program is in the group %s, nobody counts its"
-            " partitions: kafka-consumer-groups.sh --bootstrap-server ... --group %s --describe --members"
-            " lists all members with their hosts; stop the program, or give it a group of its own",
+            " restart it with the current file. If another program has joined consumer group %s, the"
+            " partitions assigned to it are not counted: kafka-consumer-groups.sh --bootstrap-server ..."
+            " --group %s --describe --members lists all members with their hosts; stop the program, or give"
+            " it a group of its own",
             stream, timestamp, seconds, self._group, self._group,
         )  # fmt: skip

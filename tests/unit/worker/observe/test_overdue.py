@@ -60,5 +60,5 @@ def test_a_worker_that_catches_up_is_not_told_of(caplog: pytest.LogCaptureFixtur
     assert message.startswith("stream views: timestamp 99 was due 3600 s ago and is not released")
     assert "A worker that runs an older file does not count a stream" in message
     # The first worker of a group cannot know who else is in it.
-    assert "If another program is in the group shop, nobody counts its partitions" in message
+    assert "If another program has joined consumer group shop, the partitions" in message
     assert "--group shop --describe --members lists all members with their hosts" in message
