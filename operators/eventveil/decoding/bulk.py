@@ -483,13 +483,13 @@ class BulkReader:
     """Reads fields of values, ``wanted`` as from ``fields_of``; above ``max_bytes`` it is unsure."""
 
     def __init__(self, wanted: Mapping[str, Kind] | None, max_bytes: int, form: Format = "json") -> None:
-        self._wanted, self._max_bytes, self._form = wanted or {}, max_bytes, form
+        most = max_bytes - (by_schema.PREFIX if form == "json-schema" else 0)
+        # Where not even the prefix may be there, nothing is read.
+        self._wanted = wanted if wanted and most >= 0 else {}
+        self._max_bytes, self._form = max_bytes, form
         _, self._around = _apart(self._wanted)
-        if form in BY_SCHEMA:
-            self._read = _plain(self._wanted, max_bytes)
-        else:
-            most = max_bytes - (by_schema.PREFIX if form == "json-schema" else 0)
-            self._read = _native(self._wanted, most) or _plain(self._wanted, most)
+        native = None if form in BY_SCHEMA or not self._wanted else _native(self._wanted, most)
+        self._read = native or _plain(self._wanted, most)
 
     def read(
         self, values: Sequence[bytes | None], beside: Beside | None = None, schemas: Schemas = NO_SCHEMAS

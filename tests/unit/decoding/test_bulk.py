@@ -28,7 +28,7 @@ from eventveil.decoding.bulk import (
     fields_of,
 )
 from eventveil.model.timeline import parse_rfc3339
-from tests.fuzz.decoding import MAX_BYTES, STREAMS, Comparison, everything
+from tests.fuzz.decoding import MAX_BYTES, STREAMS, Comparison, everything, packed
 from tests.fuzz.values import crafted, mutated, similar
 from tests.fuzz.ways import WAYS, read_by
 from tests.unit.support import event, stream
@@ -66,6 +66,17 @@ class Parts:
 def read(*values: bytes | None, max_bytes: int = 1_000_000, **changes: Any) -> Parts:
     one = stream(**changes)
     return Parts(BulkReader(fields_of([(one.source, one.counts)]), max_bytes).read(values))
+
+
+@pytest.mark.parametrize("most", range(1, 9))
+def test_a_value_behind_a_prefix_is_read_if_all_of_it_is_short_enough(most: int) -> None:
+    reader = BulkReader({"": "either"}, most, "json-schema")
+    wide = BulkReader({"/a": "string"}, most + 8, "json-schema")
+    framed = [b"\0\0\0\0\1" + body for body in (b"", b"7", b"[]")]
+    for values in (framed, packed(framed, Random(1))):
+        told = [row for part in reader.read(values) for row in (*part.rows.tolist(), *part.broken.tolist())]
+        assert all(len(framed[row]) <= most for row in told)
+    assert [row for part in wide.read(framed) for row in part.broken.tolist()] == [0]
 
 
 def rows(*values: bytes | None, **changes: Any) -> list[int]:
