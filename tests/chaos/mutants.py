@@ -121,14 +121,14 @@ def trusting_the_group() -> None:
 
     def trusting(self: Any) -> int:
         resume = take_over(self)
-        if not isinstance(self._task, PartitionAggregator):
+        if not isinstance(self.task, PartitionAggregator):
             return resume
         bootstrap = self.table._kafka.bootstrap
         consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": self.table.owner.rsplit("-", 2)[0]})
         committed = consumer.committed([TopicPartition(*self._source)], timeout=10)[0].offset
         consumer.close()
-        self._task.position = max(resume, committed)
-        return self._task.position
+        self.task.position = max(resume, committed)
+        return self.task.position
 
     _patch(Runner, "take_over", trusting)
     app._PROGRESS_SECONDS = 0.2
