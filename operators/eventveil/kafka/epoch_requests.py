@@ -15,26 +15,19 @@ _KEY, _VERSION = 23, 3
 _CONSUMER = -1
 
 
+def _by_topic(*fields: tuple[str, object]) -> tuple[str, Array]:
+    """What is asked or told of partitions, each with these fields."""
+    return "topics", Array(("topic", String("utf-8")), ("partitions", Array(*fields)))
+
+
 class EpochEnds(Response):  # type: ignore[misc]
     """Of each partition an error, its number, the epoch and its end."""
 
     API_KEY, API_VERSION = _KEY, _VERSION
     SCHEMA = Schema(
         ("throttle_time_ms", Int32),
-        (
-            "topics",
-            Array(
-                ("topic", String("utf-8")),
-                (
-                    "partitions",
-                    Array(
-                        ("error_code", Int16),
-                        ("partition", Int32),
-                        ("leader_epoch", Int32),
-                        ("end_offset", Int64),
-                    ),
-                ),
-            ),
+        _by_topic(
+            ("error_code", Int16), ("partition", Int32), ("leader_epoch", Int32), ("end_offset", Int64)
         ),
     )
 
@@ -44,16 +37,7 @@ class _EpochEndsStruct(RequestStruct):  # type: ignore[misc]
     RESPONSE_TYPE = EpochEnds
     SCHEMA = Schema(
         ("replica_id", Int32),
-        (
-            "topics",
-            Array(
-                ("topic", String("utf-8")),
-                (
-                    "partitions",
-                    Array(("partition", Int32), ("current_leader_epoch", Int32), ("leader_epoch", Int32)),
-                ),
-            ),
-        ),
+        _by_topic(("partition", Int32), ("current_leader_epoch", Int32), ("leader_epoch", Int32)),
     )
 
 
