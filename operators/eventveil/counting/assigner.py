@@ -201,6 +201,7 @@ class Assigner:
         source = stream.source
         inside = [one for one in source.filter if self._in_bulk and places.is_pointer(one.field)]
         self._sieve = Sieve(inside, source.max_bytes, source.format) if inside else None
+        self._around = [one for one in source.filter if places.in_envelope(one.field)]
         self._native = None if users.native is None else _native_assigner(stream, first)
 
     def _column_finder(self) -> Callable[[Fields], Any]:
@@ -294,16 +295,15 @@ class Assigner:
 
     def _passes_around(self, rows: Rows) -> NDArray[np.bool_] | None:
         """Which rows pass the conditions on the record around the value; None if there are none."""
-        conditions = [one for one in self._stream.source.filter if places.in_envelope(one.field)]
-        if not conditions:
+        if not self._around:
             return None
-        if all(places.is_text(one.field) for one in conditions):
-            passing = np.ones(len(rows.offsets), bool)
-            for one in conditions:
-                passing &= passes_beside(one, rows.beside(one.field))
-            return passing
-        passes = self._decoder.filter.passes_around
-        return np.array([passes(rows.envelope(row)) for row in range(len(rows.offsets))], bool)
+        if not all(places.is_text(one.field) for one in self._around):
+            passes = self._decoder.filter.passes_around
+            return np.array([passes(rows.envelope(row)) for row in range(len(rows.offsets))], bool)
+        passing = np.ones(len(rows.offsets), bool)
+        for one in self._around:
+            passing &= passes_beside(one, rows.beside(one.field))
+        return passing
 
     def _times(self, rows: Rows, fields: Fields) -> NDArray[np.int64]:
         """Epoch milliseconds of what was read, or UNSURE_TIME."""

@@ -374,10 +374,10 @@ def times_of(values: Sequence[str | int], unit: str = "ms") -> NDArray[np.int64]
 
 
 def _in_milliseconds(numbers: NDArray[np.int64], unit: str) -> NDArray[np.int64]:
-    if unit != "s":
-        return numbers // TIME_UNITS[unit][1]
-    few = (numbers > -TIME_LIMIT) & (numbers < TIME_LIMIT)
-    return np.where(few, numbers, 0) * 1000 + np.where(few, 0, UNSURE_TIME)
+    if unit == "s":
+        # Without an overflow: what is cut off is beyond the limit still.
+        return np.clip(numbers, -TIME_LIMIT, TIME_LIMIT) * 1000
+    return numbers // TIME_UNITS[unit][1]
 
 
 def _as_time(value: str | int, unit: str) -> int:
@@ -579,8 +579,9 @@ def _plain(wanted: Mapping[str, Kind], max_bytes: int) -> _Read:
                 kept = [type(one) in types for one in columns[pointer]]
                 sure = sure[kept]
                 columns = {one: [*compress(column, kept)] for one, column in columns.items()}
-        for pointer in columns.keys() & {one for one, kind in wanted.items() if kind == "either"}:
-            columns[pointer] = [*map(str, columns[pointer])]
+        for pointer, kind in wanted.items():
+            if kind == "either":
+                columns[pointer] = [*map(str, columns[pointer])]
         return Documents(sure, columns, rows[broken], wanted)
 
     return read
