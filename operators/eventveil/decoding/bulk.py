@@ -449,7 +449,7 @@ def fields_of(sources: Iterable[tuple[Source, Counts]]) -> dict[str, Kind] | Non
         if not source.in_bulk(counts):
             continue
         columns = listed(source.column)
-        named = bool(source.maps) or len(columns) > 1
+        named = len(columns) > 1 or source.column in {one.field for one in source.maps}
         own: list[tuple[str, Kind]] = [
             (source.first_user, source.user_type),
             *((field, "either" if named else counts.column_type) for field in columns),

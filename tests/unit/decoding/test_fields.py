@@ -505,6 +505,14 @@ def test_in_bulk_becomes_of_a_record_what_the_rule_says(way: str, data: st.DataO
         assert verdicts(one, records) == by_rule(one, records)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_an_integer_is_no_name_where_only_another_field_is_mapped(way: str) -> None:
+    one = some_stream({"user": "/to", "column": "/user", "maps": (NameMap("/to"),)}, "dead-letter")
+    records: list[_Record] = [(b'{"user":7,"to":"a","at":0}', None, [], 5)]
+    with read_by(way):
+        assert verdicts(one, records) == by_rule(one, records)
+
+
 @settings(max_examples=200, deadline=None)
 @given(_RECORDS)
 def test_a_stream_with_a_filter_that_all_events_pass_has_the_verdicts_of_one_without(record: _Record) -> None:
