@@ -155,7 +155,7 @@ class Partial:
         """Read a partial back. Raises StateRefused, naming ``place``, if the bytes are none."""
         try:
             written = _PARTIAL.decode(value)
-            columns, counts = np.array(written.columns, np.int64), np.array(written.counts, np.int64)
+            columns, counts = _as_array(written.columns), _as_array(written.counts)
             if written.names:
                 columns = np.arange(len(written.names)) if not written.columns else _NONE
         except (msgspec.DecodeError, UnicodeDecodeError, OverflowError):
@@ -170,6 +170,11 @@ class Partial:
             written.stream, written.timestamp, written.partition, written.instance, columns, counts,
             written.boundary, written.names, written.piece, written.of,
         )  # fmt: skip
+
+
+def _as_array(numbers: list[int]) -> NDArray[np.int64]:
+    # ``np.array`` looks through all of them first for what they could be.
+    return np.fromiter(numbers, np.int64, len(numbers))
 
 
 class _Written(msgspec.Struct, forbid_unknown_fields=True):

@@ -38,6 +38,26 @@ impl Texts {
     }
 }
 
+/// The most texts in a `Block`.
+pub const BLOCK: usize = 64;
+
+/// Texts that stand together among others.
+pub struct Block<'a> {
+    texts: &'a Texts,
+    first: usize,
+    size: usize,
+}
+
+impl Block<'_> {
+    pub fn len(&self) -> usize {
+        self.size
+    }
+
+    pub fn get(&self, at: usize) -> &[u8] {
+        self.texts.get(self.first + at)
+    }
+}
+
 /// What could be no time, or none that is read here.
 enum Odd {
     /// The next one of the texts of these.
@@ -128,13 +148,21 @@ impl Column {
         }
     }
 
-    /// What a dictionary knows: texts, and integers in decimal digits.
-    pub fn each(&self, mut take: impl FnMut(&[u8])) {
+    /// What a dictionary knows, in blocks: texts, and integers in decimal digits.
+    pub fn blocks(&self, mut take: impl FnMut(&Block)) {
         match &self.0 {
-            Values::Texts(texts) => (0..texts.len()).for_each(|at| take(texts.get(at))),
+            Values::Texts(texts) => {
+                for first in (0..texts.len()).step_by(BLOCK) {
+                    take(&Block { texts, first, size: BLOCK.min(texts.len() - first) });
+                }
+            }
             Values::Integers(numbers) | Values::Times(numbers, ..) => {
                 let mut digits = itoa::Buffer::new();
-                numbers.iter().for_each(|number| take(digits.format(*number).as_bytes()));
+                for some in numbers.chunks(BLOCK) {
+                    let mut texts = Texts::default();
+                    some.iter().for_each(|number| texts.push(digits.format(*number).as_bytes()));
+                    take(&Block { texts: &texts, first: 0, size: some.len() });
+                }
             }
         }
     }
@@ -247,7 +275,7 @@ impl Column {
         for one in at {
             let value = self.value(one);
             let found = table.number(value.key(&mut key));
-            let (number, is_new) = found.ok_or_else(|| PyOverflowError::new_err("four billion values"))?;
+            let (number, is_new) = found.ok_or_else(|| PyOverflowError::new_err("too many values"))?;
             if is_new {
                 values.push(value.python(py)?);
             }

@@ -1,15 +1,14 @@
 //! Numbers for values: each distinct one gets the next.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hint::black_box;
 
-use hashbrown::hash_table::Entry;
-use hashbrown::HashTable;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-use crate::columns::{Column, Texts};
+use crate::columns::{Block, Column, BLOCK};
 use crate::guard::unlocked;
 use crate::integers::Integers;
 
@@ -44,43 +43,173 @@ impl Secret {
 }
 
 /// Values by their canonical bytes, all of which are compared: a hash may find, but never decide.
+///
+/// A table with linear probing, at most three quarters of it taken. Of a million values hardly one is in the
+/// caches of the processor, so finding one costs what is read: a slot, and the value.
 pub struct Table {
-    known: Texts,
-    table: HashTable<u32>,
+    values: Values,
+    slots: Vec<Slot>,
     secret: Secret,
+}
+
+/// Where a value is found.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    /// The upper half of its hash: of values with another one nothing is read.
+    tag: u32,
+    /// Its place among the values, or 0 where none is.
+    place: u32,
+}
+
+const FEWEST_SLOTS: usize = 16;
+
+/// Byte strings one after the other, each behind its number and its length.
+#[derive(Default)]
+struct Values {
+    data: Vec<u8>,
+    count: u32,
+}
+
+/// Places count these many bytes, so that those of 16 GiB fit into 32 bits.
+const UNIT: usize = 4;
+
+impl Values {
+    /// The place of the new one, from 1 on; None if no more fit.
+    fn push(&mut self, value: &[u8]) -> Option<u32> {
+        let place = u32::try_from(self.data.len() / UNIT + 1).ok()?;
+        let length = u32::try_from(value.len()).ok()?;
+        self.data.extend_from_slice(&self.count.to_le_bytes());
+        self.data.extend_from_slice(&length.to_le_bytes());
+        self.data.extend_from_slice(value);
+        self.data.resize(self.data.len().next_multiple_of(UNIT), 0);
+        self.count += 1;
+        Some(place)
+    }
+
+    /// The number and the bytes of the one at a place.
+    fn at(&self, place: u32) -> (u32, &[u8]) {
+        let data = &self.data[UNIT * (place as usize - 1)..];
+        let (number, data) = data.split_first_chunk().expect("a number is here");
+        let (length, data) = data.split_first_chunk().expect("a length is here");
+        (u32::from_le_bytes(*number), &data[..u32::from_le_bytes(*length) as usize])
+    }
+
+    /// Each with its place, in order.
+    fn each(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        let mut next = 1;
+        (0..self.count).map(move |_| {
+            let (place, (_, value)) = (next, self.at(next));
+            next += 2 + value.len().div_ceil(UNIT) as u32;
+            (place, value)
+        })
+    }
 }
 
 impl Table {
     pub fn new() -> Self {
-        Table { known: Texts::default(), table: HashTable::new(), secret: Secret::new() }
+        Table { values: Values::default(), slots: vec![Slot::default(); FEWEST_SLOTS], secret: Secret::new() }
     }
 
     pub fn len(&self) -> usize {
-        self.known.len()
+        self.values.count as usize
     }
 
-    /// The number of a text from 0 on, and whether it is new; None if there are no more numbers.
-    pub fn number(&mut self, text: &[u8]) -> Option<(u32, bool)> {
-        let (known, secret) = (&mut self.known, &self.secret);
-        let entry = self.table.entry(
-            secret.hash(text),
-            |at| known.get(*at as usize) == text,
-            |at| secret.hash(known.get(*at as usize)),
-        );
-        match entry {
-            Entry::Occupied(found) => Some((*found.get(), false)),
-            Entry::Vacant(free) => {
-                let next = u32::try_from(known.len()).ok().filter(|next| *next < MOST)?;
-                free.insert(next);
-                known.push(text);
-                Some((next, true))
+    /// The slot with a value, or the free one where it belongs.
+    fn slot(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> usize {
+        let (last, tag) = (self.slots.len() - 1, (hash >> 32) as u32);
+        let mut at = hash as usize & last;
+        loop {
+            let slot = self.slots[at];
+            if slot.place == 0 || slot.tag == tag && is_it(slot.place) {
+                return at;
             }
+            at = (at + 1) & last;
         }
     }
 
-    fn find(&self, text: &[u8]) -> Option<u32> {
-        let found = self.table.find(self.secret.hash(text), |at| self.known.get(*at as usize) == text);
-        found.copied()
+    fn find(&self, text: &[u8], hash: u64) -> Option<u32> {
+        let place = self.slots[self.slot(hash, |place| self.values.at(place).1 == text)].place;
+        (place != 0).then(|| self.values.at(place).0)
+    }
+
+    /// The number of a text from 0 on, and whether it is new; None if no more fit.
+    pub fn number(&mut self, text: &[u8]) -> Option<(u32, bool)> {
+        self.number_of(text, self.secret.hash(text))
+    }
+
+    fn number_of(&mut self, text: &[u8], hash: u64) -> Option<(u32, bool)> {
+        if let Some(found) = self.find(text, hash) {
+            return Some((found, false));
+        }
+        let number = Some(self.values.count).filter(|next| *next < MOST)?;
+        if 4 * (self.len() + 1) > 3 * self.slots.len() {
+            self.resize(2 * self.slots.len());
+        }
+        let place = self.values.push(text)?;
+        self.enter(hash, place);
+        Some((number, true))
+    }
+
+    fn enter(&mut self, hash: u64, place: u32) {
+        let free = self.slot(hash, |_| false);
+        self.slots[free] = Slot { tag: (hash >> 32) as u32, place };
+    }
+
+    fn resize(&mut self, size: usize) {
+        self.slots = vec![Slot::default(); size];
+        let values = std::mem::take(&mut self.values);
+        values.each().for_each(|(place, value)| self.enter(self.secret.hash(value), place));
+        self.values = values;
+    }
+
+    /// What each text of a block is put down to: its hash, and the place of a value that is likely it, or 0.
+    ///
+    /// What tells whether it is it is read here for all of them, because the processor waits at once for what
+    /// does not depend on each other.
+    fn guess(&self, block: &Block) -> [(u64, u32); BLOCK] {
+        let mut guesses = [(0, 0); BLOCK];
+        for (at, (hash, _)) in guesses.iter_mut().enumerate().take(block.len()) {
+            *hash = self.secret.hash(block.get(at));
+        }
+        let last = self.slots.len() - 1;
+        black_box(guesses.iter().fold(0, |read, (hash, _)| read ^ self.slots[*hash as usize & last].tag));
+        for (hash, place) in &mut guesses {
+            *place = self.slots[self.slot(*hash, |_| true)].place;
+        }
+        let first = |place: u32| self.values.data.get(UNIT * place as usize).copied().unwrap_or(0);
+        black_box(guesses.iter().fold(0, |read, (_, place)| read ^ first(*place)));
+        guesses
+    }
+
+    /// The number of a text that is guessed to be at a place, if it is.
+    fn guessed(&self, place: u32, text: &[u8]) -> Option<u32> {
+        let (number, value) = (place != 0).then(|| self.values.at(place))?;
+        (value == text).then_some(number)
+    }
+
+    /// The number of each value as `number` has it, in order.
+    pub fn number_each(&mut self, column: &Column, mut take: impl FnMut(&[u8], Option<(u32, bool)>)) {
+        column.blocks(|block| {
+            let guesses = self.guess(block);
+            for (at, (hash, place)) in (0..block.len()).zip(guesses) {
+                let text = block.get(at);
+                match self.guessed(place, text) {
+                    Some(number) => take(text, Some((number, false))),
+                    None => take(text, self.number_of(text, hash)),
+                }
+            }
+        });
+    }
+
+    /// The number of each value, or None, in order.
+    fn find_each(&self, column: &Column, mut take: impl FnMut(Option<u32>)) {
+        column.blocks(|block| {
+            let guesses = self.guess(block);
+            for (at, (hash, place)) in (0..block.len()).zip(guesses) {
+                let text = block.get(at);
+                take(self.guessed(place, text).or_else(|| self.find(text, hash)));
+            }
+        });
     }
 
     /// Raises ValueError if these are not flags for all.
@@ -93,10 +222,10 @@ impl Table {
 
     /// Forget all but those with a flag; they are numbered anew, in the same order.
     pub fn keep(&mut self, flags: &[u8]) {
-        let before = std::mem::take(&mut self.known);
-        self.table = HashTable::new();
-        for (at, _) in flags.iter().enumerate().filter(|(_, flag)| **flag != 0) {
-            self.number(before.get(at));
+        let before = std::mem::take(&mut self.values);
+        self.slots = vec![Slot::default(); FEWEST_SLOTS];
+        for ((_, value), _) in before.each().zip(flags).filter(|(_, flag)| **flag != 0) {
+            self.number(value);
         }
     }
 }
@@ -127,7 +256,7 @@ impl Numbers {
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
         let number = |this: &mut Self, column: &Column| {
             let (mut found, mut new, mut full) = (Vec::<i64>::new(), Vec::<i64>::new(), false);
-            column.each(|text| match this.table.number(text) {
+            this.table.number_each(column, |_, numbered| match numbered {
                 Some((number, is_new)) => {
                     if is_new {
                         new.push(found.len() as i64);
@@ -139,7 +268,7 @@ impl Numbers {
             (!full).then_some((found, new))
         };
         let done = with_column(values, |column| unlocked(py, || number(self, column)))??;
-        let (found, new) = done.ok_or_else(|| PyOverflowError::new_err("four billion values"))?;
+        let (found, new) = done.ok_or_else(|| PyOverflowError::new_err("too many values"))?;
         Ok((PyBytes::new(py, bytemuck::cast_slice(&found)), PyBytes::new(py, bytemuck::cast_slice(&new))))
     }
 
@@ -159,8 +288,8 @@ impl Numbers {
         };
         let translate = |column: &Column| {
             let mut found = Vec::with_capacity(column.len());
-            column.each(|text| {
-                found.push(self.table.find(text).map_or(*none, |at| of_numbers[at as usize]));
+            self.table.find_each(column, |number| {
+                found.push(number.map_or(*none, |at| of_numbers[at as usize]));
             });
             Integers(found)
         };

@@ -24,18 +24,6 @@ pub struct Users {
 }
 
 impl Users {
-    fn number(&mut self, text: &[u8]) -> Option<i64> {
-        let (number, new) = self.known.number(text)?;
-        let number = number as usize + 1;
-        if new {
-            let here = || self.partitioner.partition(text, self.partitions) == self.partition;
-            self.belongs.push(!text.is_empty() && here());
-            self.met.push(true);
-        }
-        self.met[number] = true;
-        Some(number as i64)
-    }
-
     /// Whether it is the number of a user, and of this partition; None if nobody has it.
     pub fn belongs(&self, number: i64) -> Option<bool> {
         self.belongs.get(usize::try_from(number).ok()?).copied()
@@ -60,15 +48,26 @@ impl Users {
     /// The number of each value of a column, or of a list of texts and integers; they are met.
     fn of(&mut self, py: Python, values: &Bound<PyAny>) -> PyResult<Integers> {
         let number = |this: &mut Self, column: &Column| {
+            let Users { known, belongs, met, partitioner, partitions, partition } = this;
             let (mut found, mut full) = (Vec::with_capacity(column.len()), false);
-            column.each(|text| match this.number(text) {
-                Some(number) => found.push(number),
-                None => full = true,
+            known.number_each(column, |text, numbered| {
+                let Some((number, new)) = numbered else {
+                    full = true;
+                    return;
+                };
+                let number = number as usize + 1;
+                if new {
+                    let here = || partitioner.partition(text, *partitions) == *partition;
+                    belongs.push(!text.is_empty() && here());
+                    met.push(true);
+                }
+                met[number] = true;
+                found.push(number as i64);
             });
             (!full).then_some(Integers(found))
         };
         let found = with_column(values, |column| unlocked(py, || number(self, column)))??;
-        found.ok_or_else(|| PyOverflowError::new_err("four billion users"))
+        found.ok_or_else(|| PyOverflowError::new_err("too many users"))
     }
 
     /// A byte for each number: 1 if it is that of a user, and of this partition.

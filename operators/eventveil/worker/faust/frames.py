@@ -68,9 +68,11 @@ class Frames:
             self._held += number
             yield from self._cut()
             return
-        self._rest = self._rest[number:]
+        written, self._rest = self._rest, self._rest[number:]
+        # asyncio still has it. As long as a view is there, the stream copies all bytes that it gives.
+        written.release()
         if not self._rest:
-            # Without a copy: as long as nobody else has it, the stream gives the bytes that it has.
+            self._rest.release()
             frame = self._large.getvalue()
             self._large, self._rest = None, memoryview(b"")
             yield frame

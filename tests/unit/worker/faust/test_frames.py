@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import struct
+import tracemalloc
 import weakref
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -58,6 +59,17 @@ def test_what_was_given_is_not_written_to_again() -> None:
     first, second = [*fill(one, framed([large, small]), 10**6)]
     third, fourth = [*fill(one, framed([b"c" * 100_000, b"d" * 1000]), 10**6)]
     assert (first, second, third[:1], fourth[:1]) == (large, small, b"c", b"d")
+
+
+def test_a_long_answer_is_not_copied() -> None:
+    one, data = Frames(), framed([bytes(10**7)])
+    tracemalloc.start()
+    try:
+        (answer,) = fill(one, memoryview(data), 10**6)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(answer) < most < 1.1 * len(answer)
 
 
 def test_a_length_below_zero_is_no_answer_of_a_broker() -> None:
