@@ -96,6 +96,21 @@ def _unlike(passes: Any) -> Any:
     return lambda condition, texts: passes(replace(condition, test="in"), texts)
 
 
+def _shifted(forget: Any) -> Any:
+    """As if users who stay had other numbers."""
+
+    def found(self: Any, needed: Any) -> Any:
+        numbers = forget(self, needed)
+        return None if numbers is None else numbers + 1
+
+    return found
+
+
+def _absent(texts: Any) -> Any:
+    """As if no record had the header."""
+    return lambda self, name: [None] * len(self)
+
+
 def _anything(unframed: Any) -> Any:
     """As if every value began with a prefix."""
     return lambda values: (np.arange(len(values)), [(one or b"")[5:] for one in values])
@@ -126,6 +141,9 @@ def _known(found: Any) -> Any:
         ("plain", Rows, "times", _always),
         ("kernel", Rows, "times", _always),
         ("kernel", assigner, "passes_beside", _unlike),
+        ("plain", users.Users, "forget", _shifted),
+        ("kernel", users.Users, "forget", _shifted),
+        ("kernel", packing.PackedHeaders, "texts", _absent),
         ("kernel", bulk, "_unframed", _anything),
         ("plain", bulk, "times_of", _in_other_units),
         ("kernel", CombinedFinder, "__call__", _known),
