@@ -18,6 +18,7 @@ from typing import Any, cast
 import faust
 
 from eventveil.audit.witness_file import WitnessFile
+from eventveil.decoding.details import long_duration
 from eventveil.formats.release import schema_text
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.diagnosis import obstacle
@@ -338,7 +339,7 @@ class Worker:
         # This is one thing, whatever partitions a worker has.
         was, behind = ("clock" in holds.values() for holds in (before, now))
         if behind and not was:
-            log.warning("%s", UNDO["clock"].format(behind=self.observation.behind))
+            log.warning("%s", UNDO["clock"].format(behind=long_duration(self.observation.behind)))
         elif was and not behind:
             log.info("the clock of this machine is no longer behind the brokers'")
         return now

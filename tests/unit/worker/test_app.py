@@ -42,7 +42,7 @@ def test_a_clock_that_is_behind_is_one_line_however_many_partitions_there_are(
         look(behind)
         holds = worker._tell_holds(holds)
     behind_it, right = caplog.messages
-    assert behind_it.startswith("the clock of this machine is at least 3600000 ms behind the brokers'")
+    assert behind_it.startswith("the clock of this machine is at least 1h behind the brokers'")
     assert "NTP" in behind_it
     assert right == "the clock of this machine is no longer behind the brokers'"
     look(0, untimed=True)

@@ -80,7 +80,7 @@ UNDO: Mapping[Hold, str] = {
         "{topic}"
     ),
     "clock": (
-        "the clock of this machine is at least {behind} ms behind the brokers', which is more than "
+        "the clock of this machine is at least {behind} behind the brokers', which is more than "
         "clock_skew. Timestamps are closed and released that much later. Set the clock right (is NTP "
         "running?); nothing has to be restarted"
     ),
