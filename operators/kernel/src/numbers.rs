@@ -162,10 +162,10 @@ impl Table {
         self.values = values;
     }
 
-    /// What each text of a block is put down to: its hash, and the place of a value that is likely it, or 0.
+    /// A guess for each text of a block: its hash, and the place of the first value with its tag, or 0.
     ///
-    /// What tells whether it is it is read here for all of them, because the processor waits at once for what
-    /// does not depend on each other.
+    /// Slots and values are read here for the whole block, so that the processor waits for all of them together
+    /// and not for one after the other.
     fn guess(&self, block: &Block) -> [(u64, u32); BLOCK] {
         let mut guesses = [(0, 0); BLOCK];
         for (at, (hash, _)) in guesses.iter_mut().enumerate().take(block.len()) {
@@ -181,7 +181,7 @@ impl Table {
         guesses
     }
 
-    /// The number of a text that is guessed to be at a place, if it is.
+    /// The number of a text, if the guess that it is at a place is right.
     fn guessed(&self, place: u32, text: &[u8]) -> Option<u32> {
         let (number, value) = (place != 0).then(|| self.values.at(place))?;
         (value == text).then_some(number)
