@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import islice
@@ -13,7 +12,6 @@ from typing import Any
 
 import orjson
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from eventveil.counting import users
 from eventveil.counting.assigner import Assigner
@@ -26,13 +24,10 @@ from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Chunk, Origin
 from eventveil.model.topology import Condition, Discover, NameMap, Source, Stream
 from eventveil.tasks import passed_on
 from eventveil.tasks.aggregate import PartitionAggregator
-from eventveil.worker.faust.record_batches import Body, read
 from tests.fuzz import avro
+from tests.fuzz.passing import fetched
 from tests.fuzz.values import mutated
 from tests.unit.support import counter_state, stream
-
-#: Where a batch has its records.
-_RECORDS = 61
 
 
 class OneByOne:
@@ -250,8 +245,9 @@ def _chunk(chance: Random, position: int, clock: int, values: Any, one: Stream) 
         times = [NO_APPEND_TIME] * len(times)
     own_times = [_own_time(chance, clock) for _ in values]
     packed, own_times = chance.random() < 0.5, chance.choice(([], own_times))
-    columns = _packed(offsets, keys, values, headers) if packed and values else (keys, values, headers)
-    keys, values, headers = columns
+    every = [one or () for one in headers] or [()] * len(values)
+    if packed and values and (as_read := fetched([*zip(keys, values, every, strict=True)])):
+        keys, values, headers = as_read.keys, as_read.values, as_read.headers
     return Chunk(
         one.source.topic, 0, 1, min([position, *offsets[:1]]), offsets, times, keys, values,
         max(position, at), headers, own_times=own_times, schemas=avro.KNOWN,
@@ -260,17 +256,6 @@ def _chunk(chance: Random, position: int, clock: int, values: Any, one: Stream) 
 
 def _own_time(chance: Random, clock: int) -> int:
     return chance.choice((NO_OWN_TIME, clock - 9, clock - 2, 2**60))
-
-
-def _packed(offsets: Sequence[int], keys: Any, values: Any, headers: Any) -> tuple[Any, Any, Any]:
-    """Keys, values and headers as the kernel finds them in a batch; as they are where there is no kernel."""
-    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 2**30)
-    for row, offset in enumerate(offsets):
-        of_row = list(headers[row] or ()) if headers else []
-        builder.append(offset, 0, keys[row], values[row], headers=of_row)
-    body = Body(bytes(builder.build())[_RECORDS:], len(offsets), 0)
-    found = read([body])
-    return (keys, values, headers) if found is None else (found.keys, found.values, found.headers)
 
 
 def _rekeyed(chance: Random, offset: int, time: int, key: bytes | None, headers: Any) -> list[Any]:
