@@ -208,8 +208,7 @@ class Assigner:
         source, counts = self._stream.source, self._stream.counts
         if self.names is not None:
             return NameFinder(source, self.names)
-        named = source.maps or len(places.listed(source.column)) > 1
-        return CombinedFinder(source, counts) if named else ColumnFinder(source, counts)
+        return CombinedFinder(source, counts) if source.has_names else ColumnFinder(source, counts)
 
     def place(
         self, rows: Rows, start: int, following: int, boundaries: Boundaries | None

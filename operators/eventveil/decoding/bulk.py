@@ -448,11 +448,10 @@ def fields_of(sources: Iterable[tuple[Source, Counts]]) -> dict[str, Kind] | Non
     for source, counts in sources:
         if not source.in_bulk(counts):
             continue
-        columns = listed(source.column)
-        named = len(columns) > 1 or source.column in {one.field for one in source.maps}
+        kind_of_column: Kind = "either" if source.has_names else counts.column_type
         own: list[tuple[str, Kind]] = [
             (source.first_user, source.user_type),
-            *((field, "either" if named else counts.column_type) for field in columns),
+            *((field, kind_of_column) for field in listed(source.column)),
             *([] if source.time == TIME else [(source.time, source.time_unit)]),
         ]
         for field, kind in own:

@@ -236,6 +236,11 @@ class Source:
         return fields.listed(self.user)[0]
 
     @property
+    def has_names(self) -> bool:
+        """Whether several fields or a map name its columns: an integer is as good as its digits then."""
+        return len(fields.listed(self.column)) > 1 or self.column in {one.field for one in self.maps}
+
+    @property
     def keyed_by(self) -> Literal["user", "column"]:
         """Which of these says what partition a record belongs to."""
         return "user" if self.count is None else "column"
@@ -268,7 +273,7 @@ class Source:
             *(fields.is_text(one) and counts.column_type == "string" for one in columns),
             time == fields.TIME,
         ]
-        ruled = bool(self.filter or self.maps) or len(columns) > 1
+        ruled = bool(self.filter) or self.has_names
         return (
             any(inside)
             and all(one or other for one, other in zip(inside, around, strict=True))
