@@ -168,7 +168,8 @@ def truth(kafka: str, name: str, timestamp: int) -> tuple[Counter[str], Counter[
         if seen is None or seen[0] != timestamp:
             continue
         if (reason := left_out.get((record.partition() or 0, record.offset() or 0))) is not None:
-            reasons[str(reason)] += 1
+            assert isinstance(reason, bytes)
+            reasons[reason.decode()] += 1
         else:
             visitors.add(seen[1:])
     return Counter(section for _, section in visitors), reasons

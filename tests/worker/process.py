@@ -61,7 +61,12 @@ class WorkerProcess:
         self.process.send_signal(number)
 
     def wait(self, seconds: float = 120) -> int:
-        return self.process.wait(seconds)
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            raise TimeoutError(
+                f"the worker did not end within {seconds} s:\n{self.log.read_text()}"
+            ) from error
 
     def kill(self) -> None:
         """kill -9."""
