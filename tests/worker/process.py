@@ -60,7 +60,7 @@ class WorkerProcess:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def wait(self, seconds: float = 120) -> int:
+    def wait(self, seconds: float = 240) -> int:
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired as error:
