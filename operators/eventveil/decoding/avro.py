@@ -6,20 +6,23 @@ itself. Logical types: a timestamp is an ``Instant``, a local one text without a
 field is found under its name and under the aliases that its schema gives it.
 
 A schema comes from a registry, and bytes from anybody. So what could make a few bytes large or deep is ruled
-out beforehand: arrays of values that take no bytes, and recursion in C, whose stack fastavro would overflow.
+out beforehand: arrays of values that take no bytes, and types that can hold themselves, with which fastavro
+would overflow the stack of C. In Python, how deep it reads depends on the stack of its caller, so that other
+events of a chunk could decide whether one is read. Here such a type is copied for each of ``DEEPEST`` depths.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, NoReturn
 
 import fastavro
-import fastavro._read_py
 from fastavro.read import LOGICAL_READERS
 from fastavro.schema import parse_schema
 
@@ -27,10 +30,14 @@ from eventveil.decoding.places import Instant
 from eventveil.decoding.schemas import Unfit
 
 _PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_NAMED = ("record", "error", "enum", "fixed")
 _DAY = date(1970, 1, 1)
 _LOCAL = datetime(1970, 1, 1)
 #: Logical types by the type that they are of. Under names of our own, which fastavro asks us for.
 _OWN = "eventveil-"
+#: How deep records, arrays and maps may lie in one another, where a type can hold itself.
+DEEPEST = 64
+_TOO_DEEP = "eventveil.TooDeep"
 
 
 def _local(units: int) -> Callable[[int, Any, Any], str]:
@@ -50,6 +57,10 @@ def _decimal(number: bytes, writer: Mapping[str, Any], *_: Any) -> Decimal:
     return Decimal(int.from_bytes(number, "big", signed=True)).scaleb(-int(writer.get("scale", 0)))
 
 
+def _too_deep(*_: Any) -> NoReturn:
+    raise Unfit(f"it is nested more than {DEEPEST} deep")
+
+
 _LOGICAL: dict[str, Callable[..., Any]] = {
     "long-timestamp-millis": lambda number, *_: Instant(number),
     "long-timestamp-micros": lambda number, *_: Instant(number // 1_000),
@@ -60,6 +71,7 @@ _LOGICAL: dict[str, Callable[..., Any]] = {
     "int-date": lambda number, *_: (_DAY + timedelta(days=number)).isoformat(),
     "bytes-decimal": _decimal,
     "fixed-decimal": _decimal,
+    "fixed-too-deep": _too_deep,
 }
 for _name, _read in _LOGICAL.items():
     _type, _logical = _name.split("-", 1)
@@ -81,50 +93,48 @@ class AvroSchema:
                 parse_schema(json.loads(one), named_schemas=named)
             whole = parse_schema(json.loads(text), named_schemas=named)
             plain = _PlainSchema(named)
-            self._schema = parse_schema(plain.of(whole))
-            plain.check()
+            self._schema = plain.parsed(whole)
         except (Unfit, MemoryError):
             raise
         except Exception as error:
             raise Unfit(f"it is not an Avro schema ({type(error).__name__}: {error})") from None
         self._named = plain.done
         self._aliased = plain.aliased
-        # In Python, an endless descent is an error like any other.
-        self._read = fastavro._read_py.schemaless_reader if plain.recursive else fastavro.schemaless_reader
 
     def read(self, body: bytes) -> Any:
         """See ``Schema.read``."""
         file = io.BytesIO(body)
-        record = self._read(file, self._schema, None)
+        # The record around the value takes no bytes.
+        whole: Any = fastavro.schemaless_reader(file, self._schema, None)
+        value = whole["value"]
         if file.tell() != len(body):
             raise Unfit(f"{len(body) - file.tell()} bytes are left over")
         if self._aliased:
-            self._add_aliases(record, self._schema)
-        return record
+            self._add_aliases(value)
+        return value
 
-    def _add_aliases(self, value: Any, schema: Any) -> None:
+    def _add_aliases(self, record: Any) -> None:
         """Let every field be found under its aliases too."""
-        if isinstance(schema, list):
-            branches = [self._whole(branch) for branch in schema]
-            fitting = [branch for branch in branches if _may_be(value, branch)]
-            # An object is of a record that has just these fields, where there is one, and else a map.
-            for branch in sorted(fitting, key=lambda one: one["type"] == "map")[:1]:
-                self._add_aliases(value, branch)
-            return
-        schema = self._whole(schema)
-        kind = schema["type"] if isinstance(schema, dict) else schema
-        if kind in ("record", "error") and isinstance(value, dict):
-            for field in schema["fields"]:
-                self._add_aliases(value[field["name"]], field["type"])
-            for field in schema["fields"]:
-                for alias in field.get("aliases", ()):
-                    value.setdefault(alias, value[field["name"]])
-        elif kind == "map" and isinstance(value, dict):
-            for one in value.values():
-                self._add_aliases(one, schema["values"])
-        elif kind == "array" and isinstance(value, list):
-            for one in value:
-                self._add_aliases(one, schema["items"])
+        waiting = [(record, self._schema["fields"][0]["type"])]
+        while waiting:
+            value, schema = waiting.pop()
+            if isinstance(schema, list):
+                branches = [self._whole(branch) for branch in schema]
+                fitting = [branch for branch in branches if _may_be(value, branch)]
+                # An object is of a record that has just these fields, where there is one, and else a map.
+                waiting += [(value, one) for one in sorted(fitting, key=lambda one: one["type"] == "map")[:1]]
+                continue
+            schema = self._whole(schema)
+            kind = schema["type"] if isinstance(schema, dict) else schema
+            if kind in ("record", "error") and isinstance(value, dict):
+                waiting += [(value[field["name"]], field["type"]) for field in schema["fields"]]
+                for field in schema["fields"]:
+                    for alias in field.get("aliases", ()):
+                        value.setdefault(alias, value[field["name"]])
+            elif kind == "map" and isinstance(value, dict):
+                waiting += [(one, schema["values"]) for one in value.values()]
+            elif kind == "array" and isinstance(value, list):
+                waiting += [(one, schema["items"]) for one in value]
 
     def _whole(self, schema: Any) -> Any:
         return self._named.get(schema, schema) if isinstance(schema, str) else schema
@@ -139,59 +149,73 @@ def _may_be(value: Any, schema: Any) -> bool:
 
 
 class _PlainSchema:
-    """Copies a parsed schema whole, each named type where it is first met, with logical types of our own."""
+    """Copies a parsed schema whole: each named type once, under a name of our own, where it is first met.
+
+    A type that can hold itself, or holds one that can, is copied for each depth at which it may be.
+    """
 
     def __init__(self, named: Mapping[str, Any]) -> None:
-        self._known = named
-        self._inside: set[str] = set()
+        self._known, self._deep = named, _without_end(named)
         self._items: list[Any] = []
-        #: The named types that were copied.
+        self._names: dict[tuple[str, int], str] = {}
+        #: The copies by their names.
         self.done: dict[str, Any] = {}
-        self.recursive = self.aliased = False
+        self.aliased = False
 
-    def of(self, schema: Any) -> Any:
-        """The copy. Raises Unfit or KeyError."""
-        if isinstance(schema, list):
-            return [self.of(branch) for branch in schema]
-        if isinstance(schema, str):
-            if schema in _PRIMITIVE:
-                return schema
-            self.recursive |= schema in self._inside
-            return schema if schema in self.done else self.of(self._known[schema])
-        kind = schema["type"]
-        if kind in ("record", "error", "enum", "fixed"):
-            return self._type_with_name(schema)
-        copy = {"type": kind, **self._logical(schema)}
-        if kind == "array":
-            copy["items"] = self.of(schema["items"])
-            self._items.append(copy["items"])
-        elif kind == "map":
-            copy["values"] = self.of(schema["values"])
-        elif kind not in _PRIMITIVE:
-            return self.of(kind)
-        return copy
-
-    def check(self) -> None:
-        """Raise Unfit if an array of what was copied could be endless."""
+    def parsed(self, schema: Any) -> Any:
+        """The copy, as the one field of a record, for fastavro. Raises Unfit or KeyError."""
+        named: dict[str, Any] = {}
+        if self._deep:
+            end = {"type": "fixed", "name": _TOO_DEEP, "size": 0, "logicalType": f"{_OWN}too-deep"}
+            self.done[_TOO_DEEP] = parse_schema(end, named_schemas=named)
+        # What a copy refers to has to be known before it.
+        for depth in range(DEEPEST, 0, -1):
+            for name in sorted(self._deep):
+                parse_schema(self._type_with_name(name, depth), named_schemas=named)
+        field = {"name": "value", "type": self._of(schema, 0)}
+        whole = parse_schema(
+            {"type": "record", "name": "eventveil.Whole", "fields": [field]}, named_schemas=named
+        )
         if any(map(self._takes_nothing, self._items)):
             raise Unfit("it has an array of values that take no bytes, which could be endless")
+        return whole
 
-    def _type_with_name(self, schema: Mapping[str, Any]) -> Any:
-        name = schema["name"]
-        if name in self.done:
-            self.recursive |= name in self._inside
-            return name
-        copy: dict[str, Any] = {"type": schema["type"], "name": name, **self._logical(schema)}
-        copy.update({key: schema[key] for key in ("symbols", "size") if key in schema})
-        self.done[name] = copy
-        if "fields" in schema:
-            self._inside.add(name)
-            copy["fields"] = [self._field(field) for field in schema["fields"]]
-            self._inside.discard(name)
+    def _of(self, schema: Any, depth: int) -> Any:
+        if isinstance(schema, list):
+            return [self._of(branch, depth) for branch in schema]
+        if isinstance(schema, str):
+            return schema if schema in _PRIMITIVE else self._type_with_name(schema, depth)
+        kind = schema["type"]
+        if kind in _NAMED:
+            return self._type_with_name(schema["name"], depth)
+        copy = {"type": kind, **self._logical(schema)}
+        if kind == "array":
+            copy["items"] = self._of(schema["items"], depth + 1)
+            self._items.append(copy["items"])
+        elif kind == "map":
+            copy["values"] = self._of(schema["values"], depth + 1)
+        elif kind not in _PRIMITIVE:
+            return self._of(kind, depth)
         return copy
 
-    def _field(self, field: Mapping[str, Any]) -> dict[str, Any]:
-        copy: dict[str, Any] = {"name": field["name"], "type": self.of(field["type"])}
+    def _type_with_name(self, name: str, depth: int) -> Any:
+        deep = name in self._deep
+        if deep and depth > DEEPEST:
+            return _TOO_DEEP
+        key = name, depth if deep else 0
+        if key in self._names:
+            return self._names[key]
+        own = self._names[key] = f"eventveil.Type{len(self._names)}"
+        schema = self._known[name]
+        copy: dict[str, Any] = {"type": schema["type"], "name": own, **self._logical(schema)}
+        copy.update({key: schema[key] for key in ("symbols", "size") if key in schema})
+        self.done[own] = copy
+        if "fields" in schema:
+            copy["fields"] = [self._field(field, depth + deep) for field in schema["fields"]]
+        return copy
+
+    def _field(self, field: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        copy: dict[str, Any] = {"name": field["name"], "type": self._of(field["type"], depth)}
         if field.get("aliases"):
             copy["aliases"], self.aliased = list(field["aliases"]), True
         return copy
@@ -203,7 +227,7 @@ class _PlainSchema:
         kept = {"scale": schema["scale"]} if type(schema.get("scale")) is int else {}
         return {"logicalType": _OWN + logical, **kept}
 
-    def _takes_nothing(self, schema: Any, within: frozenset[str] = frozenset()) -> bool:
+    def _takes_nothing(self, schema: Any) -> bool:
         """Whether a value may be no bytes at all."""
         if isinstance(schema, str) and schema in _PRIMITIVE:
             return schema == "null"
@@ -211,10 +235,40 @@ class _PlainSchema:
             return False
         found = self.done[schema] if isinstance(schema, str) else schema
         if found["type"] == "fixed":
-            return bool(found["size"] == 0)
+            # At one that is too deep, reading ends.
+            return bool(found["size"] == 0) and found["name"] != _TOO_DEEP
         if found["type"] not in ("record", "error"):
             return bool(found["type"] == "null")
-        name = found["name"]
-        return name in within or all(
-            self._takes_nothing(field["type"], within | {name}) for field in found["fields"]
+        return all(self._takes_nothing(field["type"]) for field in found["fields"])
+
+
+def _without_end(named: Mapping[str, Any]) -> frozenset[str]:
+    """The types that can hold themselves, and those that hold one of these."""
+    uses = {
+        name: {*_names_in([field["type"] for field in one.get("fields", ())])} for name, one in named.items()
+    }
+    order = TopologicalSorter(uses)
+    with suppress(CycleError):
+        order.prepare()
+    ending: set[str] = set()
+    # Those that a circle blocks never become ready.
+    while ready := order.get_ready():
+        ending.update(ready)
+        order.done(*ready)
+    return frozenset(uses.keys() - ending)
+
+
+def _names_in(schema: Any) -> Iterator[str]:
+    """The named types in a parsed schema, without those in them."""
+    if isinstance(schema, list):
+        for branch in schema:
+            yield from _names_in(branch)
+    elif isinstance(schema, str):
+        if schema not in _PRIMITIVE:
+            yield schema
+    elif schema["type"] in _NAMED:
+        yield schema["name"]
+    elif schema["type"] not in _PRIMITIVE:
+        yield from _names_in(
+            [schema[part] for part in ("items", "values") if part in schema] or schema["type"]
         )

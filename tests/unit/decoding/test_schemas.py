@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -203,7 +204,7 @@ def test_types_from_other_subjects_are_known() -> None:
         (record("E", a="long"), b"\xff" * 11, ""),
         (record("E", a={"type": "array", "items": "int"}), b"\xfe\xff\xff\xff\x0f", "EOFError"),
         # In C, this would end the process.
-        (record("E", a=["null", "E"]), b"\x02" * 100_000 + b"\0", "RecursionError"),
+        (record("E", a=["null", "E"]), b"\x02" * 100_000 + b"\0", "it is nested more than 64 deep"),
     ],
 )
 def test_bytes_that_do_not_fit_are_a_verdict_on_their_record(
@@ -234,12 +235,76 @@ def test_a_schema_that_could_make_few_bytes_endless_is_not_used(text: str, told:
         AvroSchema(text)
 
 
-def test_a_recursive_schema_is_read_as_deep_as_people_nest() -> None:
-    schema = AvroSchema(json.dumps(record("E", a=["null", "E"])))
-    document = schema.read(b"\x02" * 50 + b"\0")
-    for _ in range(50):
-        document = document["a"]
-    assert document == {"a": None}
+def beneath(frames: int, work: Callable[[], Any]) -> Any:
+    return beneath(frames - 1, work) if frames else work()
+
+
+def many(kind: str, schema: Any) -> dict[str, Any]:
+    return {"type": kind, "items" if kind == "array" else "values": schema}
+
+
+@pytest.mark.parametrize(
+    ("schema", "begin", "step", "end", "behind", "deepest"),
+    [
+        (record("E", a=["null", "E"]), b"", b"\x02", b"\0", b"", 64),
+        (record("E", a=many("array", "E")), b"", b"\x02", b"\0", b"\0", 32),
+        (
+            record("Top", e=["null", record("E", a=["null", record("F", e="E")])]),
+            b"\x02",
+            b"\x02",
+            b"\0",
+            b"",
+            31,
+        ),
+        (many("map", record("E", a=many("map", "E"))), b"\x02\x02k", b"\x02\x02k", b"\0\0", b"\0", 31),
+    ],
+)
+def test_how_deep_a_recursive_schema_is_read_depends_on_the_value_alone(
+    schema: dict[str, Any], begin: bytes, step: bytes, end: bytes, behind: bytes, deepest: int
+) -> None:
+    """Above all not on the stack of the caller: then other events of a chunk would decide."""
+    known = AvroSchema(json.dumps(schema))
+    for depth in (0, 1, *range(deepest - 5, deepest + 5), *range(150, 250, 5), 100_000):
+        value = framed(7, begin + step * depth + end + behind * depth)
+        verdicts = [beneath(frames, lambda value=value: read(value, known)) for frames in (0, 50, 500)]  # type: ignore[misc]
+        if depth > deepest:
+            told = Rejection(Reason.NOT_OF_SCHEMA, "schema 7: it is nested more than 64 deep")
+            assert verdicts == [told] * 3, depth
+        else:
+            assert [*map(type, verdicts)] == [dict] * 3, (depth, verdicts)
+            assert verdicts[1:] == verdicts[:-1]
+
+
+def test_aliases_are_found_at_every_depth_of_a_recursive_schema() -> None:
+    one = record("E", a=["null", "E"])
+    one["fields"][0]["aliases"] = ["b"]
+    document = AvroSchema(json.dumps(one)).read(b"\x02" * 60 + b"\0")
+    for _ in range(60):
+        assert document["a"] is document["b"]
+        document = document["b"]
+    assert document == {"a": None, "b": None}
+
+
+def test_types_that_can_hold_each_other_are_found_by_their_own_names() -> None:
+    other = record("org.other.E", a=["null", "shop.E"])
+    names = record("shop.E", at="long", a=["null", "E", other], b=["null", "org.other.E"])
+    schema = AvroSchema(json.dumps(names))
+    inner = b"\x04" + b"\0" + b"\0"  # at 2, nothing, nothing
+    assert schema.read(b"\x02" + b"\x04\x02" + inner + b"\x02\0") == {
+        "at": 1,
+        "a": {"a": {"at": 2, "a": None, "b": None}},
+        "b": {"a": None},
+    }
+
+
+@pytest.mark.parametrize("further", [{}, {"more": ["null", "E"]}])
+def test_no_number_is_larger_than_64_bits(further: dict[str, Any]) -> None:
+    """Python would need seconds for one of a megabyte, and nothing else could be done with it."""
+    schema = AvroSchema(json.dumps(record("E", a="long", **further)))
+    for length in (1, 9, 10, 11, 3_000, 1_000_000):
+        with suppress(Unfit):
+            found = schema.read(b"\xff" * length + b"\x01" + b"\0" * len(further))
+            assert abs(found["a"]) <= 2**63
 
 
 class _Other:
