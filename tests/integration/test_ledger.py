@@ -228,7 +228,7 @@ def test_without_the_barrier_an_audit_tells_up_to_where_it_has_read(application:
     publisher.publish(publisher.take(6))
     shown, certain = audit(application), audit(application, "--barrier")
     # The first timestamp of the publisher is long ago.
-    late = ": no worker has released what has become due since"
+    late = ": nothing that fell due since has been released"
     assert f"  up to timestamp {FIRST + 5}, due at " in shown.stdout
     assert shown.stdout.endswith(f"{late}, or a broker that is cut off has answered (--barrier finds out)\n")
     assert certain.stdout.endswith(f"{late}\n")

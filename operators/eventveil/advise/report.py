@@ -202,7 +202,7 @@ def _noise(findings: Findings) -> Iterator[str]:
     yield (
         f"Noise is Gaussian, with delta {delta}: {apart}. What that costs: for any one user the promise of"
         f" epsilon may fail with probability {delta}, over the noise, and then nothing is promised. Delta"
-        " should be far below one in the number of users (1e-9 for a million). Without --delta only pure"
+        " should be far below 1/n for n users (1e-9 for a million). Without --delta only pure"
         " epsilon is tried."
     )
 

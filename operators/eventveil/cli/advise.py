@@ -85,7 +85,7 @@ def _delta(context: click.Context, parameter: click.Parameter, value: str | None
         raise click.BadParameter(f"{value!r} should be {unfit.expected}") from None
     if delta.value > LARGEST_DELTA:
         raise click.BadParameter(
-            f"{value!r} should be at most {float(LARGEST_DELTA):g}, and far below one in the number of users"
+            f"{value!r} should be at most {float(LARGEST_DELTA):g}, and far below 1/n for n users"
         )
     return delta.text
 
@@ -120,8 +120,8 @@ def _delta(context: click.Context, parameter: click.Parameter, value: str | None
 )  # fmt: skip
 @click.option(
     "--delta", metavar="NUMBER", callback=_delta,
-    help="Try Gaussian noise too: the probability with which the promise of epsilon may fail for a user, far"
-    " below one in the number of users, such as 1e-9. Default: pure epsilon alone.",
+    help="Try Gaussian noise too: the probability that the guarantee of epsilon fails for a user, far below"
+    " 1/n for n users, such as 1e-9. Default: pure epsilon alone.",
 )  # fmt: skip
 @click.option(
     "--protect",
@@ -287,9 +287,7 @@ def _lines(findings: Findings, read: ReadEvents, promise: Sequence[str]) -> Iter
     yield from _paragraph("Tried", [report.tried(findings)])
     yield from _paragraph("Recommended", report.recommendation(findings))
     yield from _paragraph("What it promises", promise)
-    yield from _paragraph(
-        f"What cannot be had at epsilon {findings.question.epsilon}", report.impossible(findings)
-    )
+    yield from _paragraph(f"Out of reach at epsilon {findings.question.epsilon}", report.impossible(findings))
 
 
 def _paragraph(head: str, lines: Iterable[str]) -> Iterator[str]:

@@ -31,7 +31,7 @@ _PATIENCE_SECONDS = 60.0
 @click.option("--stream", "name", required=True, help="The stream to look at.")
 @click.option(
     "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-    help="How long to wait for the worker. Default: a timestamp's length and lateness, and a minute.",
+    help="How long to wait for the worker. Default: interval plus lateness plus one minute.",
 )  # fmt: skip
 def announce(topology: str, name: str, timeout: float | None) -> None:
     """Announce a look at the counters of a stream of TOPOLOGY with pan_private: announced.
@@ -57,7 +57,9 @@ def announce(topology: str, name: str, timeout: float | None) -> None:
         click.echo("do not look; a timestamp may be published for it anyway", err=True)
         sys.exit(EXIT_FAILED)
     if until <= time.time_ns() // 1_000_000:
-        click.echo("do not look: its time is over, the worker is behind; announce again later", err=True)
+        click.echo(
+            "do not look: the timestamp is over and the worker is behind; announce again later", err=True
+        )
         sys.exit(EXIT_FAILED)
     click.echo(f"look once, and finish before {timeline.format_rfc3339(until)}")
 

@@ -69,7 +69,7 @@ def generate(
     """Generate events that look like the traffic of a web site called NAME.
 
     Users come in sessions of several views, more by day than by night and more at weekends. An event has the
-    fields user, column and time. These are nobody's data: replay and compare on them as often as you like.
+    fields user, column and time. They are synthetic: replay and compare on them as often as you like.
     """
     refuse_existing({"--output": output, "--topology": topology}, force)
     if output == topology == "-":

@@ -43,11 +43,11 @@ _PERIOD = {"w-event": "window", "event": "timestamp", "user": "horizon", "local"
     help="Make sure to read up to the newest record, whichever brokers answer; needs the right to write.",
 )
 def ledger(topology: str, witness: Path | None, barrier: bool) -> None:
-    """Audit what TOPOLOGY has released: each release charged, in one version, every window within epsilon.
+    """Audit the releases of TOPOLOGY: each charged, none in two versions, every window within epsilon.
 
-    For a value stream: spans of values that follow each other, each within epsilon, and every reading in one.
+    For a value stream: consecutive spans of values, each within epsilon, and every reading in a span.
 
-    For local reports: one threshold, in the ledger and in the control topic.
+    For local reports: one threshold, the same in the ledger and in the control topic.
 
     Reads the ledger, the sinks and the control topic; a worker may run at the same time. Prints up to which
     timestamp each stream was read, because an isolated broker may show a ledger that ends early. --barrier
@@ -104,7 +104,7 @@ def versions_in(found: StreamVersions) -> Iterator[str]:
         entries = "entry names" if found.unnamed == 1 else "entries name"
         yield (
             f"{found.unnamed} {entries} no version, between others that do: an earlier version, which records"
-            " none, has run meanwhile"
+            " none, ran in between"
         )
 
 
@@ -142,10 +142,10 @@ def seen(rules: Timeline, last: int, now: int, *, barrier: bool) -> str:
     if not _is_late(rules, last, now):
         return told
     if barrier:
-        return f"{told}: no worker has released what has become due since"
+        return f"{told}: nothing that fell due since has been released"
     return (
-        f"{told}: no worker has released what has become due since, or a broker that is cut off has answered"
-        " (--barrier finds out)"
+        f"{told}: nothing that fell due since has been released, or an isolated broker has answered"
+        " (--barrier tells which)"
     )
 
 
@@ -214,7 +214,7 @@ def _history(report: Report, sink: str) -> Iterator[str]:
         yield f"{count(report.forfeited, 'timestamp')} given up after failures, and charged"
     if report.windows_before:
         before = count(report.windows_before, _PERIOD[report.level])
-        yield f"{before} before that checked too, by the epsilon of that time"
+        yield f"{before} before that checked too, against the epsilon then in force"
     for limit in change_limits(report.changes, report.first) if report.first else ():
         yield (
             f"windows of {limit.window} timestamps across the change at timestamp {limit.start} cost at most"
@@ -231,7 +231,7 @@ def _history(report: Report, sink: str) -> Iterator[str]:
     if report.releases and report.sink_since > (report.first or 0):
         yield (
             f"charges before timestamp {report.sink_since} are not matched with records: "
-            "these went to the sink of that time, which is not read"
+            "they are in the former sink, which is not read"
         )
 
 

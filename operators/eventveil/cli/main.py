@@ -75,8 +75,8 @@ class _Commands(click.Group):
 def main(context: click.Context) -> None:
     """Differentially private counts of user events, released from Kafka once per timestamp.
 
-    Exit status: 0 success, 1 failed, 2 wrong usage, 3 something is wrong with what was looked at (doctor,
-    replay, status), 75 memory limit reached, 78 invalid topology.
+    Exit status: 0 success, 1 failed, 2 wrong usage, 3 a problem was found (doctor, replay, status),
+    75 memory limit reached, 78 invalid topology.
     """
     if context.invoked_subcommand != "run" and current_thread() is main_thread():
         before = signal(SIGTERM, _end)

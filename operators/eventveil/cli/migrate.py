@@ -61,9 +61,10 @@ _NOT_BEGUN = (
 def migrate(topology: str, apply: bool, lost: bool, since: int | None) -> None:
     """Continue the streams of TOPOLOGY under its current settings.
 
-    What was spent is kept: a window across the change, of the larger width, stays within the larger epsilon,
-    and what cannot be paid is repeated. A change that cannot be sound is refused by name. The workers must be
-    stopped. Exit status 1 if anything was refused; a stream is changed entirely or not at all.
+    Spends carry over: across the change, a window of the larger width stays within the larger epsilon, and a
+    release that it cannot pay for repeats the last one. An unsound change is refused, and its field is named.
+    The workers must be stopped. Exit status 1 if anything was refused; a stream is changed entirely or not at
+    all.
     """
     loaded = load_or_exit(topology)
     with exit_on_error("migrate"):

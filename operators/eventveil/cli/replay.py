@@ -46,8 +46,8 @@ _MANY = 1_000_000
 #: One looks for the first event at one release in this many.
 _LOOK = 1000
 _MORE_MEMORY = (
-    "Raise the limit; or replay fewer streams at a time (--stream), or a topic: of a file, every timestamp "
-    "stays open to its end"
+    "Raise the limit, replay fewer streams at a time (--stream), or replay a topic: a file keeps every "
+    "timestamp open to its end"
 )
 
 
@@ -69,7 +69,7 @@ _MORE_MEMORY = (
 @click.option(
     "--to", "end", type=TimeOption(last=True), metavar="TIME|last",
     help="The last timestamp is the last one that ends at or before TIME; with `last`, the last one that has "
-    "an event, so that raw data decide the length. Value streams have no timestamps and end with their "
+    "an event, so that the length reveals raw data. Value streams have no timestamps and end with their "
     "input.",
 )  # fmt: skip
 @click.option("--stream", "only", multiple=True, help="Replay this stream only; may be given repeatedly.")
@@ -227,8 +227,8 @@ def _announce(running: Replay, given: Input, paths: Paths, *, start: int | None,
             _note(f"the reports of {stream.name} were private before they were sent: a replay adds nothing")
             if start is not None:
                 _note(
-                    f"{stream.name} lacks the reports before --from: if they chose its threshold, there is "
-                    "another one or none here, and sums are unused"
+                    f"{stream.name}: reports before --from are missing; if they set its threshold, it is "
+                    "different or unset here, and sums are not used"
                 )
         else:
             how, delta, epsilon = (

@@ -120,7 +120,7 @@ def _member_name(value: str | None) -> str | None:
     "--page/--no-page",
     default=None,
     help="Serve a page of the releases there, at /, for browsers: noisy counts, budget and health, nothing "
-    "raw. By default where --metrics listens on this machine alone.",
+    "raw. Default: on if --metrics listens on this machine only.",
 )
 @click.option(
     "--raw-metrics",
@@ -137,16 +137,15 @@ def _member_name(value: str | None) -> str | None:
     "--witness",
     type=witness_file,
     metavar="FILE",
-    help="Release nothing of a stream if its ledger lacks a record that `eventveil ledger --witness FILE` has"
-    " noted.",
+    help="Refuse to release a stream whose ledger lacks a record noted by `eventveil ledger --witness FILE`.",
 )
 @click.option(
     "--member",
     metavar="NAME",
     callback=_member,
     help="A name in the consumer group that no other worker has, such as that of the pod. A worker that "
-    "comes back under it within 30 seconds keeps its partitions, and the others do not stop. One that is "
-    "gone is replaced after 30 seconds; a worker without a name after 10 seconds at the latest.",
+    "comes back under it within 30 seconds keeps its partitions, and the others do not stop. If it does "
+    "not come back, others take them over after 30 seconds; of a worker without a name, after 10 seconds.",
 )
 @click.option(
     "--processes",
@@ -377,10 +376,10 @@ def _mistakes_that_stay(topology: Topology, seconds: float) -> EventveilError | 
         if (refusal := patience.refusal(found)) is not None:
             return refusal
         if str(found) != told:
-            log.warning("not started yet, checking again for %.0f s: %s", seconds, found)
+            log.warning("start delayed, retrying for up to %.0f s: %s", seconds, found)
             began = time.monotonic()
         else:
-            log.info("not started yet: the same after %.0f s", time.monotonic() - began)
+            log.info("start still delayed after %.0f s, for the same reason", time.monotonic() - began)
         told = str(found)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)

@@ -138,7 +138,7 @@ def _spent_lines(one: Status) -> Iterator[str]:
         yield "  terms     not those of this file: it was edited and not migrated (`eventveil migrate` shows"
         yield "            the changes), it is older than a migration, or the first release after one is due"
     yield f"  budget    {one.spent:.4g} of {one.promise} spent {one.spent_in()}"
-    yield f"  health    {one.health} (looked at {count(one.releases, 'release')})"
+    yield f"  health    {one.health} (last {count(one.releases, 'release')})"
 
 
 def _next_lines(one: Status) -> Iterator[str]:

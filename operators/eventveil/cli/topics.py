@@ -52,7 +52,10 @@ _SHOWN_SECONDS = 10
 def topics(
     topology: str, create: bool, sources: bool, print_only: bool, delete: bool, typed: str | None
 ) -> None:
-    """Show and check the topics of TOPOLOGY; exit 1 if any is missing, misconfigured or has foreign state."""
+    """Show and check the topics of TOPOLOGY.
+
+    Exit status 1 if any is missing, misconfigured or holds state that does not belong to the file.
+    """
     if typed is not None and not delete:
         raise click.UsageError("--name requires --delete")
     if delete and (create or print_only):

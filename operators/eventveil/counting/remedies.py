@@ -25,8 +25,8 @@ REMEDIES: Mapping[Reason, Remedy] = {
     ),
     Reason.NOT_JSON: Remedy(
         ("source.format", "source.topic"),
-        "send a JSON document in each value, or name the format that values have: json for JSON as it is,"
-        " json-schema, avro or protobuf behind the prefix of a schema registry",
+        "send a JSON document in each value, or set the format: json for plain JSON; json-schema, avro or"
+        " protobuf behind the prefix of a schema registry",
     ),
     Reason.UNKNOWN_SCHEMA: Remedy(
         ("source.format", "source.topic"),
@@ -77,7 +77,7 @@ REMEDIES: Mapping[Reason, Remedy] = {
     ),
     Reason.MISALIGNED: Remedy(
         ("source.time", "timeline.interval", "timeline.origin"),
-        "let the engine write the start of its window, and cut time as the topology does",
+        "have the engine write the start of its window, and align its windows with the topology's timeline",
     ),
     Reason.BAD_COUNT: Remedy(("source.count",), "correct the engine: counts are 0 or more"),
 }

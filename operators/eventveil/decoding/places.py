@@ -231,7 +231,7 @@ class TimeReader:
             return self._of_text(found)
         if type(found) is Instant:
             if abs(found) >= TIME_LIMIT:
-                raise ValueError(f"{found} is no time in epoch milliseconds")
+                raise ValueError(f"{found} is not a time in epoch milliseconds")
             return int(found)
         if type(found) is int or (type(found) is float and self._unit == "s"):
             return self._of_number(found)
@@ -244,7 +244,7 @@ class TimeReader:
         else:
             time = int(number) // TIME_UNITS[self._unit][1]
         if abs(time) >= TIME_LIMIT:
-            raise ValueError(f"{number} is no time in epoch {_WORDS[self._unit]}")
+            raise ValueError(f"{number} is not a time in epoch {_WORDS[self._unit]}")
         return time
 
     def _of_text(self, text: str) -> int:

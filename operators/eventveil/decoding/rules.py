@@ -35,7 +35,7 @@ from eventveil.values.grid import is_number, on_grid
 LONGEST_DETAIL = 200
 NOT_PUBLIC = " is not a public column"
 #: Where a parser gives up depends on the parser, so it is not said.
-NO_JSON = "the value is no JSON document"
+NO_JSON = "the value is not a JSON document"
 #: Of an engine: sums of as many as there can be columns are exact.
 LARGEST_COUNT = UNBOUNDED
 

@@ -139,9 +139,9 @@ def consecutive(window: int) -> str:
 
 #: What neighbours by add-remove differ in, at each level of counts.
 _PRESENCE: dict[Level, str] = {
-    "w-event": "at which of them a user was there",
-    "event": "whether a user was there at it",
-    "user": "at which of them a user was there",
+    "w-event": "at which of them a user was present",
+    "event": "whether a user was present at it",
+    "user": "at which of them a user was present",
 }
 
 
@@ -198,8 +198,9 @@ def _effect(stream: Stream, guarantee: Guarantee) -> str:
     if steps_apart(stream) == 1:
         return f"whatever a user did there {changes} {once}."
     return (
-        f"{_PRESENCE[guarantee.level]} {changes} {once}. What a user who was there did instead (in another"
-        f" column, or less often) is {'two such steps' if guarantee.delta is None else 'more'}: {twice}."
+        f"{_PRESENCE[guarantee.level]} {changes} {once}. A change in what a user who was present"
+        " did (another column, or fewer events) is"
+        f" {'two such steps' if guarantee.delta is None else 'more'}: {twice}."
     )
 
 
@@ -289,8 +290,7 @@ def _delta(guarantee: Guarantee) -> Iterator[str]:
         )
     yield (
         f"Delta {delta:.3g}: the promise of epsilon may fail with this probability, over the noise and for"
-        f" any one user, and then nothing is promised. It should be far below one in the number of"
-        f" users.{large}"
+        f" any one user, and then nothing is promised. It should be far below 1/n for n users.{large}"
     )
 
 
@@ -300,7 +300,7 @@ def _contributions(stream: Stream, guarantee: Guarantee) -> Iterator[str]:
     if per_column is not None:
         alone = " without roll-ups" if stream.mechanism.options.get("rollups") else ""
         root = f"{math.sqrt(gaussian.largest_square(bound, per_column)):.4g}"
-        noise = f"but Laplace noise goes by all {bound}; Gaussian noise would go by {root}"
+        noise = f"but Laplace noise scales with all {bound}; Gaussian noise would scale with {root}"
         if guarantee.delta is not None:
             noise = (
                 f"so Gaussian noise of a count{alone} is in proportion to {root}, the root of their squares"
@@ -350,7 +350,7 @@ def _discovery(stream: Stream) -> Iterator[str]:
         )
     yield (
         f"Delta {float(how.delta):.3g}: the probability with which a window may show that there is a column"
-        f" which only one user has. It should be far below one in the number of users.{large}"
+        f" which only one user has. It should be far below 1/n for n users.{large}"
     )
 
 
@@ -378,13 +378,13 @@ def _options(stream: Stream) -> Iterator[str]:
         )
         yield (
             "Re-keying (repartition: true): events go through an internal topic that is keyed by user. If a"
-            " user has more events than count, those count that were appended first, in whatever"
+            " user has more events than may count, those that were appended first count, whatever their"
             f" partition{between}."
         )
     if rules.grace is not None:
         yield (
-            "Missing partitions (on_missing: release): one that was seen without a leader before a timestamp"
-            f" was due, and from then on until {duration_words(rules.grace)} after, is left out of it. Its"
+            "Missing partitions (on_missing: release): a partition that was seen without a leader from before"
+            f" a timestamp was due until {duration_words(rules.grace)} after is left out of it. Its"
             " users count zero in it, permanently, and the release names it. The stream waits for any other,"
             " however long that takes."
         )

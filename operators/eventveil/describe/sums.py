@@ -291,5 +291,5 @@ def describe_unbounded(one: Unbounded) -> str:
     return (
         f"{one.stream} ({one.kind}), epsilon {number(one.epsilon)}{delta} for each"
         f" {one.unit}; nothing bounds how many {one.unit}s a user has, and k of them add k times that"
-        f" epsilon{deltas}. That there is a {one.unit} is not protected"
+        f" epsilon{deltas}. The existence of a {one.unit} is not protected"
     )

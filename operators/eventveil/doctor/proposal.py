@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from eventveil.advise.writing import scalar
 from eventveil.counting.written import WORDS
 from eventveil.decoding.rules import Reason
+from eventveil.describe.guarantee import count
 from eventveil.doctor.diagnosis import DECIMALS, MUCH, CountsDiagnosis, is_no_value
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.judging import Verdicts
@@ -35,7 +36,7 @@ _FEW = 0.01
 _SHORT_OUTAGE = 24 * 60 * _MINUTE
 #: A value is never proposed: it would come from raw data, and a topology is public.
 UNWATCHED = (
-    "so no warning comes if most events stop counting. Set it to roughly how many events count in a"
+    "so nothing warns if most events stop counting. Set it to roughly how many events count in a"
     " timestamp, from public knowledge or from earlier releases, not from this report"
 )
 _USER_IS_PROTECTED = (
@@ -319,7 +320,7 @@ def _user_type(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
     wrong, known = _wrong_users(details), seen.stream.source.user_type
     if 2 * wrong >= max(1, seen.stamped.asked):
         other = "integer" if known == "string" else "string"
-        yield "source.user_type", other, f"{wrong} users are no {known}"
+        yield "source.user_type", other, f"{count(wrong, 'user')} not of type {known}"
 
 
 def _either(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
@@ -327,7 +328,7 @@ def _either(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
     details = seen.stamped.details.get(Reason.WRONG_TYPE.value, Counter())
     wrong, known = _wrong_users(details), seen.stream.source.user_type
     if wrong >= MUCH * max(1, seen.stamped.asked):
-        why = f"{wrong} users are no {known}; 7 and the text 7 are then one user"
+        why = f"{count(wrong, 'user')} not of type {known}; 7 and the text 7 are then one user"
         yield "source.user_type", "either", why
 
 

@@ -66,7 +66,7 @@ def _ahead(off: int) -> Remedy | None:
     if off > _NO_CLOCK:
         return Remedy(
             ("source.time",),
-            "that is over 10 years ahead, more than a clock is wrong: correct the producer, or name the field"
+            "that is over 10 years ahead, too far for a clock error: correct the producer, or name the field"
             " that has the time",
         )
     return None

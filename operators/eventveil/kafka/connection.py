@@ -3,8 +3,8 @@
 The protocol's messages, and SASL's, are those of aiokafka; only the socket is another, because aiokafka's
 needs an event loop, which costs more than everything else that a small transaction does.
 
-What was not sent (``Unreached``) is told apart from what was sent and not answered (``Unanswered``), of which
-nobody knows whether it was done. After an error a connection is not used again, so no late answer is ever
+A request that was not sent (``Unreached``) differs from one that was sent and not answered (``Unanswered``),
+whose outcome is unknown. After an error a connection is not used again, so no late answer is ever
 taken for another.
 """
 

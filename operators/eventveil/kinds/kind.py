@@ -47,7 +47,7 @@ class StreamKind(ABC, Generic[OneStream, OnePlan]):
     limits: ClassVar[Sequence[str]] = ()
     """What a promise of it does not cover, and others do: said in ``report`` after the names of streams."""
     to_check: ClassVar[tuple[str, str] | None] = None
-    """Who has to guarantee what nothing here can show, and the question for them; None if nobody has."""
+    """Who must guarantee what cannot be checked here, and the question for them; None if nobody."""
 
     @abstractmethod
     def source(self, stream: OneStream) -> str:
@@ -74,7 +74,7 @@ class StreamKind(ABC, Generic[OneStream, OnePlan]):
         """What the guarantee rests on, by name, beside the topics."""
 
     def unbounded(self, stream: OneStream) -> Unbounded | None:
-        """What such a stream costs of which nothing bounds how often a user pays it; None if in sums."""
+        """The cost of a stream in which no bound limits how often a user pays; None if it is in sums."""
         return None
 
     @abstractmethod

@@ -66,12 +66,12 @@ def _promised(stream: ReadingStream, mechanism: ValueStream) -> Iterator[str]:
     """The guarantee of a stream in sentences, ``mechanism`` being its state machine."""
     shape, step = mechanism.shape, stream.step_text
     yield from _bound(stream, mechanism.guarantee)
-    yield "Not protected: that there is a value, the order of values, their number, and when they come."
+    yield "Not protected: the existence, order, number and timing of values."
     yield (
         f"Values at {stream.source.value} are rounded to steps of {step} and cut off at 0 and"
         f" {number(stream.maximum * stream.step)}; what cannot be read is 0 in its place."
     )
-    again = " A mean that moves has more of them held back." if shape.drift is not None else ""
+    again = " More are held back whenever the mean moves." if shape.drift is not None else ""
     yield (
         f"Held back: the first {shape.held} values of each partition get no reading, because the threshold is"
         f" estimated from them. Every later one gets a reading, in order.{again}"

@@ -92,7 +92,7 @@ def _worker(problem: str, obstacles: Sequence[str]) -> Iterator[str]:
     if problem:
         yield f'<p class="state ill"><b>The sinks cannot be read.</b> {escape(problem)}</p>'
     if obstacles:
-        yield f'<div class="state wait"><b>The worker waits.</b><ul>{items(obstacles)}</ul></div>'
+        yield f'<div class="state wait"><b>The worker is waiting.</b><ul>{items(obstacles)}</ul></div>'
     else:
         yield '<p class="state well"><b>The worker is ready.</b></p>'
 
@@ -110,7 +110,7 @@ def _values(stream: ReadingStream, seen: Seen | SeenReadings | None, name: str) 
     if not isinstance(seen, SeenReadings):
         state = _judgement("wait", "Not known yet", "the sink is being read")
     elif not seen.readings:
-        state = _judgement("wait", "Waits for its first reading", "one comes with each value")
+        state = _judgement("wait", "Waiting for its first reading", "one comes with each value")
     else:
         state = _judgement("well", "Has readings", "values have no timestamps, so that none can be late")
     parts = [state, f'<div class="tiles">{epsilon}</div>']
@@ -177,17 +177,17 @@ def _health(status: Status) -> str:
     if status.last is None:
         return _judgement(
             "ill" if status.is_late else "wait",
-            "Waits for its first release",
+            "Waiting for its first release",
             "it comes when the first timestamp and its lateness are over and a worker is ready",
         )
-    told = f"{status.health} (looked at {count(status.releases, 'release')})"
+    told = f"{status.health} (last {count(status.releases, 'release')})"
     if status.is_late:
         late = duration_words(status.overdue // 1000 * 1000)
         return _judgement("ill", "Late", f"the next release has been due for {late}; {told}")
     if status.state == "nothing":
         return _judgement("ill", "Nothing counts", told)
     if status.state == "much-less":
-        return _judgement("ill", "Much does not count", told)
+        return _judgement("ill", "Many events do not count", told)
     return _judgement("well" if status.state == "counting" else "wait", "On time", told)
 
 

@@ -28,7 +28,7 @@ NUMBER_BYTES = 25
 NO_APPEND_TIME = -1
 #: The own time of a record that carries none, as Kafka writes it.
 NO_OWN_TIME = -1
-#: The leader epoch of records of which nobody tells it, as Kafka writes it.
+#: The leader epoch of records where it is unknown, as Kafka writes it.
 NO_EPOCH = -1
 
 

@@ -64,21 +64,21 @@ class StreamErrors:
         if not self.timestamps:
             return
         every = np.arange(len(self._truth))
-        yield f"of {count(len(every), 'column')} {self._columns(every)}"
+        yield f"over {count(len(every), 'column')} {self._columns(every)}"
         if len(every) > 1:
             largest = self._largest()
-            yield f"of the largest tenth, {count(len(largest), 'column')}, {self._columns(largest)}"
+            yield f"over the largest tenth ({count(len(largest), 'column')}) {self._columns(largest)}"
         truth, number = int(self._truth.sum()), self.timestamps
         yield (
             f"the total of a timestamp is off by {self._total_absolute / number:.4g} on average"
-            f"{_percent(self._total_absolute, truth)}; the sum of all totals by {self._total:+d}, its bias"
+            f"{_percent(self._total_absolute, truth)}; their sum by {self._total:+d}, its bias"
             f"{_percent(self._total, truth, signed=True)}"
         )
         if self._bounded and (events := int(self._events.sum())):
             left = events - int(self._counted.sum())
             yield (
-                f"these errors are against what counts; bounding left out {left} of {events} events"
-                f"{_percent(left, events)}, which no release has"
+                f"these errors are relative to bounded counts; bounding left out {left} of {events} events"
+                f"{_percent(left, events)}, which are in no release"
             )
 
     def _largest(self) -> NDArray[np.int64]:
@@ -89,7 +89,7 @@ class StreamErrors:
         absolute, truth = int(self._absolute[chosen].sum()), int(self._truth[chosen].sum())
         cells = len(chosen) * self.timestamps
         return (
-            f"at {count(self.timestamps, 'timestamp')}, a count is off by {absolute / cells:.4g}"
+            f"and {count(self.timestamps, 'timestamp')}, a count is off by {absolute / cells:.4g}"
             f"{_percent(absolute, truth)} on average; the true mean is {truth / cells:.4g}"
         )
 

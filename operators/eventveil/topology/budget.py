@@ -131,7 +131,7 @@ def _check_delta(budget: Section, members: Sequence[tuple[str, Section]], proble
         problems.add(
             budget.at("delta"),
             f"budget.delta: found {cap.text}, expected at most {guarantee.number(LARGEST_DELTA)}; with that"
-            " probability nothing is promised to a user, so take far less than one in the number of users",
+            " probability nothing is promised to a user, so choose it far below 1/n for n users",
         )
     elif cap is not None and total > cap.value:
         parts = ", ".join(f"{name} {float(delta):.3g}" for name, delta in deltas if delta)

@@ -205,8 +205,8 @@ def _discovered(node: Table, name: str, reading: ReadingPass) -> ColumnNames | I
         reading.problems.add(
             section.at("delta"),
             f"{section.name('delta')}: found {delta.text}, expected at most {float(LARGEST_DELTA):g}; it is"
-            " the probability that a window shows the column of a single user: take far less than one in the"
-            " number of users, such as 1e-9",
+            " the probability that a window shows the column of a single user: choose it far below 1/n for"
+            " n users, such as 1e-9",
         )
     if share.value >= 1:
         reading.problems.add(

@@ -85,7 +85,7 @@ def _max_ahead(file: Section, stream: Section, timeline: Section) -> tuple[int, 
 
 
 def _not_expected(file: Section, stream: Section, counts: Section) -> tuple[None, str]:
-    return None, "none, so no warning comes if most events stop counting"
+    return None, "none, so nothing warns if most events stop counting"
 
 
 def _grace(file: Section, stream: Section, timeline: Section) -> tuple[int, str] | None:
@@ -347,8 +347,8 @@ TIMELINE = RecordShape(
         ),
         Field(
             "clock_skew", One(Duration(1)),
-            "Largest difference between the clocks of workers and brokers. An answer of a broker must not"
-            " take longer either, or nothing closes.",
+            "Largest difference between the clocks of workers and brokers. Brokers must also answer within"
+            " it, or nothing closes.",
             default="1s",
         ),
         Field("start", One(Time(now=True)), "First instant that is counted.", default="now"),
@@ -423,7 +423,7 @@ COUNTS = RecordShape(
             "expected", One(Whole(1, 2**40)),
             "About how many events a timestamp counts on average, by public knowledge and not from the data."
             " If releases show that less than half of it counts, the worker warns.",
-            derived="none, and no releases show that much does not count", derive=_not_expected,
+            derived="none; then no release can show that many events do not count", derive=_not_expected,
         ),
     ),
     check=_check_counts,

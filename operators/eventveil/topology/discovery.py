@@ -17,7 +17,7 @@ _NEEDS = (
     ("mechanism", "pan_private", (), "columns that are not public yet would be in its state"),
     ("counts", "per_column", (), "it makes Gaussian noise smaller, and the noise is Laplace"),
     ("counts", "unknown", ("dead-letter",), "events of a column that is not found count in `other` anyway"),
-    ("sink", "counts", ("object",), "columns come and need their names"),
+    ("sink", "counts", ("object",), "columns are added later, so counts need names"),
     ("sink", "format", ("json",), "its schema says nothing of columns that are found"),
 )
 

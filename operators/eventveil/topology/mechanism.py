@@ -190,8 +190,8 @@ def _check_noise(mechanism: Section, problems: Problems) -> None:
         problems.add(
             place,
             f"{name}: found {given.text}, expected at most {number(LARGEST_DELTA)}; a mechanism that"
-            " publishes each user with that probability would keep the promise, so take far less than one in"
-            " the number of users, such as 1e-9",
+            " publishes each user with that probability would keep the promise, so choose it far below 1/n"
+            " for n users, such as 1e-9",
         )
     elif not gaussian and "noise" in options_of(kind):
         problems.add(place, f"{name}: is for noise: gaussian; add that, or remove it")
@@ -245,7 +245,7 @@ def _check_room(timeline: Section | None, mechanism: Section, problems: Problems
 
 
 _NOISES = {
-    "laplace": "it is the noise of every kind; write a kind, such as seasonal or uniform",
+    "laplace": "it is the default noise, not a kind; write a kind, such as seasonal or uniform",
     "gaussian": "it is a noise: write a kind, such as seasonal or uniform, with noise: gaussian and a delta",
 }
 KIND = One(KindOfMechanism(EVERY_KIND, _NOISES))

@@ -104,9 +104,9 @@ OPTIONS: dict[str, MechanismOption] = {
     "delta": MechanismOption(
         # The mechanisms have the limits of either meaning.
         One(Rational(1_000_000, LEAST_DELTA, 31, f"{DELTAS}; for groups of a window, from 1e-6 to 1000000")),
-        "With noise: gaussian, the probability with which the promise of epsilon may fail: well below one in"
-        " the number of users. With groups of a window, how much more a grouping may cost than the best one;"
-        " a larger value is faster to compute.",
+        "With noise: gaussian, the probability with which the promise of epsilon may fail: far below 1/n"
+        " for n users. With groups of a window, how much more a grouping may cost than the best one; a larger"
+        " value is faster to compute.",
         derived="none with noise: laplace; 1 / (2 parts) for groups",
         sound="windows across the change are counted in mu squared, with the larger delta",
     ),

@@ -59,9 +59,9 @@ _WATCH_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
 _STOP_SECONDS = 8.0
 _MORE_MEMORY = (
-    "Raise the limit; or run more workers, each of which holds its share of the partitions; or let fewer "
-    "timestamps be open at a time, with a shorter lateness or a smaller max_ahead, and names of users be "
-    "shorter, with a smaller max_bytes (`eventveil migrate TOPOLOGY --apply`)"
+    "Raise the limit; run more workers, each with its share of the partitions; or hold less: fewer open "
+    "timestamps, with a shorter lateness or a smaller max_ahead, or shorter names of users, with a smaller "
+    "max_bytes (`eventveil migrate TOPOLOGY --apply`)"
 )
 
 

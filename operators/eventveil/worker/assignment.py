@@ -38,13 +38,13 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _FENCED_LIMIT = 2
-#: For so long after it was due a release goes before counting.
+#: How long a due release takes precedence over counting.
 _REST_MS = 250
-#: How often one looks whether that is over, should no release of this worker end it.
+#: How often to check whether that has ended, if no release of this worker ends it.
 _REST_LOOK_MS = 100
 #: An owner that is at rest needs one tick in this many.
 _TICKS_OF_REST = 20
-#: For so long nothing is due as long as some partitions have still to be taken over.
+#: While some partitions are not yet taken over, nothing counts as due within this time.
 _UNKNOWN_MS = 300
 #: The failures of an owner that lived longer than this are forgotten.
 _HEALTHY_SECONDS = 120.0

@@ -36,14 +36,14 @@ log = logging.getLogger(__name__)
 
 #: A question that failed is asked again after this; the client gives one up after so long.
 _PAUSE_SECONDS, _PATIENCE_SECONDS = 0.2, 5.0
-#: A question of which the client says nothing for so long is lost: a client that was renewed meanwhile
+#: A question without any result for this long is lost: a client that was renewed meanwhile
 #: neither answers nor fails.
 _LOST_SECONDS = 2 * _PATIENCE_SECONDS
 #: The wall clock may be set meanwhile, so it is looked at after this at the latest.
 _LOOK_SECONDS = 0.1
 #: A broker that does not answer is logged after this many failures in a row, and then again.
 _TOLD_AFTER = 25
-#: For so long a tick waits for a boundary that is due; the broker mostly tells it within milliseconds.
+#: How long a tick waits for a due boundary; brokers mostly answer within milliseconds.
 _HEAR_SECONDS, _AT_ONCE_SECONDS = 1.0, 0.1
 
 

@@ -1,7 +1,7 @@
 """Owning a partition and running its task over Kafka, from take-over to the first error or revocation.
 
-What the task reads is asked about, and what it answers is committed. Roles differ in how their task is
-restored (``eventveil.worker.restore``), and in nothing here. An owner never repairs itself. Whatever goes
+It checks the topics that the task reads, and commits the task's transactions. Roles differ in how their task
+is restored (``eventveil.worker.restore``), and in nothing here. An owner never repairs itself. Whatever goes
 wrong, it is closed, and a new one takes the partition over and reads the truth from the log.
 """
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 _tokens = count(1)
 #: Chunks of one partition that may be on their way to its owner. After a large one the next is fetched while
-#: that is worked on; after one with fewer records the next had better be larger.
+#: that is worked on; after a small one, waiting makes the next one larger.
 _CREDIT, _CREDIT_IF_LARGE, _LARGE = 1, 2, 4096
 
 #: The bytes that a chunk of few records may have to be observed in the event loop: some tenths of a
@@ -45,9 +45,9 @@ _CREDIT, _CREDIT_IF_LARGE, _LARGE = 1, 2, 4096
 _SMALL_BYTES = 32 * 1024
 #: A seek is asked for again after this, should nothing have come of it.
 _SEEK_SECONDS = 5.0
-#: So long a transaction waits for a look at topics; the broker ends it some seconds later.
+#: How long a transaction waits for a check of topics; the broker ends it some seconds later.
 _CHECK_SECONDS = 15.0
-#: How long after an answer that does not do a registry is asked again.
+#: The pause before a registry is asked again after an unusable answer.
 _ASK_SECONDS = 0.5
 _FORFEITED = (
     "stream %s: timestamp %d forfeited (a worker failed while releasing it, or after a look);"
@@ -115,7 +115,7 @@ class Runner:
         return task.position
 
     def end(self, error: BaseException | None = None) -> None:
-        """Close for good; ``error`` is what the supervisor will see, None for a quiet farewell.
+        """Close for good; ``error`` is what the supervisor will see, None for a normal end.
 
         Nobody asks for its end any more, and nothing is left to be seen.
         """
@@ -385,5 +385,5 @@ def _in_time(checked: Future[None]) -> None:
     try:
         checked.result(_CHECK_SECONDS)
     except TimeoutError:
-        told = f"the topics could not be looked at within {_CHECK_SECONDS:.0f} s"
+        told = f"the topics could not be checked within {_CHECK_SECONDS:.0f} s"
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, told)) from None

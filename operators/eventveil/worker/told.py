@@ -1,7 +1,7 @@
 """What the log says of owners that ended: partitions with the same reason together, and of an outage once.
 
-An outage is a time in which no broker lets this worker in. Every owner that has something to do then ends
-with an error of its own client, which does not tell that. Owners that have nothing to do for an hour do not
+An outage is a time in which no broker lets this worker in. Every busy owner then ends with an error of
+its own client, which does not show the outage. Owners that have nothing to do for an hour do not
 notice it; that no fetch is answered shows it.
 """
 
@@ -24,15 +24,15 @@ from eventveil.worker.threads import Blocking
 
 log = logging.getLogger(__name__)
 
-#: For so long one waits for other partitions with the same reason.
+#: How long to collect other partitions with the same reason.
 _GATHER_SECONDS = 0.2
-#: For so long the same reason is told in short, and an outage not again.
+#: How long a repeated reason is shortened, and an outage not repeated.
 _SHORT_SECONDS, _OUTAGE_SECONDS = 10.0, 60.0
 #: How often one asks why fetches are not answered.
 _ASK_SECONDS = 10.0
 _SILENT = (
-    "%s: no fetch has been answered for %.0f s or more, although a broker lets this worker in. Perhaps there"
-    " is no leader: `kafka-topics.sh --bootstrap-server ... --describe --unavailable-partitions`"
+    "%s: no fetch has been answered for %.0f s or more, although a broker accepts this worker. There may be"
+    " no leader: `kafka-topics.sh --bootstrap-server ... --describe --unavailable-partitions`"
 )
 
 
@@ -93,9 +93,9 @@ class Told:
         """A partition was taken over, or fetches are answered, so brokers answer."""
         if self._away is not None:
             log.info(
-                "brokers answer again after %.0f s; what became due meanwhile is released now; events that "
-                "producers kept back do not count if they are appended after their deadline "
-                "(`eventveil dead TOPOLOGY` shows them)",
+                "brokers answer again after %.0f s; overdue timestamps are released now; events that"
+                " producers held back do not count if they are appended after their deadline"
+                " (`eventveil dead TOPOLOGY` shows them)",
                 time.monotonic() - self._away,
             )
             self._away = self._observation.outage = None

@@ -133,7 +133,7 @@ def test_gaussian_noise_is_tried_beside_pure_epsilon_if_a_delta_is_allowed() -> 
     assert "with delta 1e-6: any" not in words
     assert "costs epsilon 1 with delta 1e-6." in words
     assert "may fail with probability 1e-6" in words
-    assert "far below one in the number of users" in words
+    assert "far below 1/n for n users" in words
     assert "delta" not in " ".join(recommendation(pure))
     assert f"{both.best.kind}, gaussian" in "\n".join(table(rows(both)))
 

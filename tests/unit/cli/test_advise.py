@@ -216,10 +216,7 @@ def test_events_with_wrong_times_do_not_make_the_time_longer() -> None:
         (("shop.yaml",), "--input FILE or topic:NAME says where events are"),
         (("shop.jsonl", "--epsilon", "-1"), "an exact number above 0"),
         (("shop.jsonl", "--accuracy", "much"), "a number of percent"),
-        (
-            ("shop.jsonl", "--delta", "0.5"),
-            "should be at most 0.0001, and far below one in the number of users",
-        ),
+        (("shop.jsonl", "--delta", "0.5"), "should be at most 0.0001, and far below 1/n for n users"),
         (("shop.jsonl", "--delta", "none"), "an exact number from 1e-30 to 1e-4,"),
         (
             ("shop.yaml", "--input", "shop.jsonl", "--stream", "other"),

@@ -89,7 +89,7 @@ def finding() -> Finding:
         ({"matched_from": 9}, "matched with sink from timestamp 9 on: retention or compaction has removed"),
         ({"matched_from": None}, "none of them could be matched: nothing of this stream is left in sink"),
         ({"matched_from": 9, "sink_since": 9}, "charges before timestamp 9 are not matched with records"),
-        ({"windows_before": 9}, "9 windows before that checked too, by the epsilon of that time"),
+        ({"windows_before": 9}, "9 windows before that checked too, against the epsilon then in force"),
         ({"repeated": 1}, "1 record repeated byte for byte"),
         ({"aborted": 2}, "2 records of aborted transactions, the same as the committed ones"),
         ({"undecided": 3}, "3 records newer than the ledger that was read"),
@@ -159,5 +159,5 @@ def test_an_audit_tells_up_to_where_it_has_read_and_what_is_overdue_by_more_than
     told = "up to timestamp 7, due at 1970-01-01T00:00:07.150Z"
     assert seen(RULES, 7, 68_149, barrier=barrier) == told
     late = seen(RULES, 7, 68_150, barrier=barrier)
-    assert late.startswith(f"{told}: no worker has released what has become due since")
+    assert late.startswith(f"{told}: nothing that fell due since has been released")
     assert ("--barrier" in late) == (not barrier)

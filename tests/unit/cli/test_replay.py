@@ -370,7 +370,7 @@ def test_a_replay_stops_at_the_memory_limit_and_leaves_no_output(
     result = run("--memory-limit", "1TiB")
     assert result.exit_code == 75
     assert "the memory limit of 1 TiB (--memory-limit) is reached. Held: destinations: " in result.stderr
-    assert "a topic: of a file, every timestamp stays open to its end" in result.stderr
+    assert "a topic: a file keeps every timestamp open to its end" in result.stderr
     assert not (folder / "out.jsonl").exists()
     assert run("--memory-limit", "off").exit_code == 0
 

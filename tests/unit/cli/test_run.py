@@ -39,12 +39,10 @@ def test_a_worker_waits_for_topics_that_a_broker_does_not_know_yet(
     assert run._mistakes_that_stay(topology(), 30.0) is None
     assert pauses == [0.5, 1.0]
     assert (
-        caplog.text.count(
-            "not started yet, checking again for 30 s: topics: topic raw (source) does not exist"
-        )
+        caplog.text.count("start delayed, retrying for up to 30 s: topics: topic raw (source) does not exist")
         == 1
     )
-    assert caplog.text.count("not started yet: the same after 0 s") == 1
+    assert caplog.text.count("start still delayed after 0 s, for the same reason") == 1
 
 
 def test_a_worker_does_not_wait_for_topics_that_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +69,7 @@ def test_a_connection_that_is_lost_while_topics_are_inspected_stops_no_worker(
 ) -> None:
     inspecting(monkeypatch, KafkaError._DESTROY_BROKER, KafkaError._TIMED_OUT, None)
     assert run._mistakes_that_stay(topology(), 30.0) is None
-    assert "checking again for 30 s: topics: they cannot be inspected" in caplog.text
+    assert "retrying for up to 30 s: topics: they cannot be inspected" in caplog.text
     assert "_DESTROY_BROKER" in caplog.text
     inspecting(monkeypatch, *[KafkaError._TRANSPORT] * 3)
     assert "Are all brokers up?" in str(run._mistakes_that_stay(topology(), 0.0))

@@ -256,7 +256,7 @@ def test_without_append_times_the_records_own_time_is_the_events_and_never_the_o
 @pytest.mark.parametrize("time", [2**53, -(2**53), 2**63 - 1, -(2**63)])
 def test_an_own_time_that_is_no_time_is_refused_as_in_a_value(time: int) -> None:
     found = decoded(event(), Envelope(None, (), 7, time), **OWN)
-    assert found == Rejection(Reason.TIME_UNREADABLE, f"{time} is no time in epoch milliseconds")
+    assert found == Rejection(Reason.TIME_UNREADABLE, f"{time} is not a time in epoch milliseconds")
 
 
 @pytest.mark.parametrize("time", [0, -2, 2**53 - 1])

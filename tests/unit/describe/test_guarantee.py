@@ -135,8 +135,8 @@ def words_of(tmp_path: Path, *changes: tuple[str, str]) -> str:
 
 def test_another_column_is_two_steps_where_neighbours_are_there_or_not(tmp_path: Path) -> None:
     words = words_of(tmp_path)
-    assert f"at which of them a user was there {CHANGES} e^1, about 2.72" in words
-    assert "did instead (in another column, or less often) is two such steps: e^2, about 7.39." in words
+    assert f"at which of them a user was present {CHANGES} e^1, about 2.72" in words
+    assert "did (another column, or fewer events) is two such steps: e^2, about 7.39." in words
     assert "whatever a user did" not in words
 
 
@@ -152,7 +152,7 @@ MECHANISM = "mechanism:\n      kind: budget-absorption\n      epsilon: 1.0\n    
 def test_at_event_level_the_same_is_said_of_one_timestamp(tmp_path: Path) -> None:
     words = words_of(tmp_path, (MECHANISM, "mechanism: {kind: time-unit, epsilon: 0.5}"), NO_BUDGET)
     assert (
-        f"any one timestamp of 1 hour: whether a user was there at it {CHANGES} e^0.5, about 1.65." in words
+        f"any one timestamp of 1 hour: whether a user was present at it {CHANGES} e^0.5, about 1.65." in words
     )
     assert "two such steps: e^1, about 2.72. For a user who is present at n timestamps" in words
 

@@ -184,9 +184,9 @@ def test_values_and_reports_of_the_same_users_are_named_beside_the_sum_with_what
     assert lines[3:] == (
         "not in this sum: bills (pak), epsilon 1 and delta 1e-06 for each value; nothing bounds how many"
         " values a user has, and k of them add k times that epsilon, delta as its own lines say."
-        " That there is a value is not protected",
+        " The existence of a value is not protected",
         "not in this sum: stays (topl), epsilon 0.5 for each report; nothing bounds how many reports a user"
-        " has, and k of them add k times that epsilon. That there is a report is not protected",
+        " has, and k of them add k times that epsilon. The existence of a report is not protected",
     )
 
 

@@ -174,7 +174,7 @@ def test_what_is_no_json_at_all_has_the_general_remedy() -> None:
     found = sample()
     made = report(replace(found, records=[one._replace(value=b"<xml/>") for one in found.records]))
     assert settings(made.proposal) == {}
-    assert "send a JSON document in each value, or name the format that values have" in "\n".join(
+    assert "send a JSON document in each value, or set the format: json for plain JSON" in "\n".join(
         made.lines()
     )
 

@@ -640,10 +640,8 @@ def test_the_report_as_json_has_what_the_lines_have() -> None:
 def test_that_no_number_is_expected_is_told_and_none_is_taken_from_the_data() -> None:
     made = report(sample("crc32"))
     told, text = "\n".join(made.lines()), commented(made.proposal)
-    assert (
-        "shop.yaml:15:5: counts.expected is not set, so no warning comes if most events stop counting" in told
-    )
-    assert "# streams.views.counts.expected is not set, so no warning comes if most" in text
+    assert "shop.yaml:15:5: counts.expected is not set, so nothing warns if most events stop counting" in told
+    assert "# streams.views.counts.expected is not set, so nothing warns if most" in text
     assert "counts.expected" not in settings(made.proposal)
     assert made.fields()["streams"][0]["expected"] is None
 

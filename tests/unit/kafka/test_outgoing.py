@@ -49,7 +49,7 @@ def make_letters(chance: Random, number: int, longest: int = 300) -> Letters:
         *((packed(one, chance) if chance.random() < 0.5 else one) for one in (keys, values)), 10**9,
     )  # fmt: skip
     rows = np.array(sorted(chance.sample(range(number), number * 3 // 4)), np.int64)
-    texts = [b"", "é".encode(), b"x" * 200, b"y" * 200, b"the value is no JSON document"]
+    texts = [b"", "é".encode(), b"x" * 200, b"y" * 200, b"the value is not a JSON document"]
     codes = np.array([chance.randrange(len(REASONS)) for _ in rows], np.int64)
     details = np.array([chance.randrange(len(texts)) for _ in rows], np.int64)
     origins = None

@@ -71,7 +71,7 @@ def test_before_the_first_release_the_worker_says_when_it_is_due() -> None:
     seen = {"views": Recent(VIEWS).seen()}
     due = ORIGIN + 8 * HOUR + 61_000
     told = words(page(topology(VIEWS), seen, "", (), {"views": 8}, due - 1000))
-    assert "Waits for its first release." in told
+    assert "Waiting for its first release." in told
     assert "2026-03-01T08:01:01Z timestamp 8 is due" in told
     late = words(page(topology(VIEWS), seen, "", (), {"views": 8}, due + 61_000))
     assert "2026-03-01T08:01:01Z timestamp 8 is due; overdue for 61 s" in late
@@ -91,11 +91,11 @@ def test_repeated_releases_are_told_apart_in_words_and_by_marks() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (text_of(0), "Waits for its first release. It comes when the first timestamp"),
+        (text_of(0), "Waiting for its first release. It comes when the first timestamp"),
         (text_of(5, 3600), "Late. The next release has been due for"),
         (text_of(5, counts={"home": 1, "basket": 0}), "Nothing counts. No count stands out from noise"),
-        (text_of(2), "On time. Too few releases to say whether events count (looked at 2 releases)"),
-        (text_of(1, obstacles=("raw <is> held",)), "The worker waits. raw &lt;is&gt; held"),
+        (text_of(2), "On time. Too few releases to say whether events count (last 2 releases)"),
+        (text_of(1, obstacles=("raw <is> held",)), "The worker is waiting. raw &lt;is&gt; held"),
         (page(topology(VIEWS), {}, "no <broker>", (), {}, 0), "The sinks cannot be read. no &lt;broker&gt;"),
         (page(topology(VIEWS), {}, "", (), {}, 0), "Not known yet. The sink is being read."),
         (text_of(4, counts={"other": 1}), "Not everything can be shown. 4 of the last 48 records"),
@@ -303,7 +303,7 @@ def test_when_the_worker_stops_the_page_says_since_when_it_is_old(opened: Open) 
     with made.served(Shown(topology, sink.read, 100)) as url:
         tab, _ = opened(url, 360, "light")
         assert tab.locator("#lost").is_hidden()
-        assert tab.locator("#s1-state").inner_text().startswith("Waits for its first release.")
+        assert tab.locator("#s1-state").inner_text().startswith("Waiting for its first release.")
         assert "starting" in tab.locator("#worker").inner_text()
     tab.locator("#lost").wait_for(state="visible")
     assert re.search(r"is from 20\d\d-\d\d-\d\dT", tab.locator("#lost").inner_text())

@@ -71,7 +71,7 @@ def test_the_newest_readings_are_kept_and_what_is_none_is_told() -> None:
 def test_the_page_shows_the_newest_readings_of_a_stream_of_values() -> None:
     kept = kept_of(MINUTES)
     waits = page(BOTH, {"minutes": kept.seen()}, "", (), {}, 0)
-    assert "Waits for its first reading" in waits
+    assert "Waiting for its first reading" in waits
     for position, reading in enumerate((None, 681, 682)):
         kept.take(record(position, reading), "here")
     text = page(BOTH, {"minutes": kept.seen()}, "", (), {}, 0)

@@ -96,15 +96,14 @@ def test_errors_are_told_of_all_columns_of_the_largest_tenth_and_of_totals() -> 
     told = [*errors.told()]
     # 4 + 6 + 18 over 40 cells whose truth is 300; 4 + 6 over 4 cells; totals 166 and 150 instead of 150.
     assert told[0] == (
-        "of 20 columns at 2 timestamps, a count is off by 0.7 (9.33 %) on average; the true mean is 7.5"
+        "over 20 columns and 2 timestamps, a count is off by 0.7 (9.33 %) on average; the true mean is 7.5"
     )
     assert told[1] == (
-        "of the largest tenth, 2 columns, at 2 timestamps, a count is off by 2.5 (3.33 %) on average;"
+        "over the largest tenth (2 columns) and 2 timestamps, a count is off by 2.5 (3.33 %) on average;"
         " the true mean is 75"
     )
     assert told[2] == (
-        "the total of a timestamp is off by 8 on average (5.33 %); the sum of all totals by +16, its bias"
-        " (+5.33 %)"
+        "the total of a timestamp is off by 8 on average (5.33 %); their sum by +16, its bias (+5.33 %)"
     )
     assert "bounding left out 100 of 400 events (25 %)" in told[3]
 
@@ -114,5 +113,5 @@ def test_nothing_is_divided_by_nothing() -> None:
     assert [*errors.told()] == []
     errors.add(released([0], [0]))
     assert next(iter(errors.told())) == (
-        "of 1 column at 1 timestamp, a count is off by 0 on average; the true mean is 0"
+        "over 1 column and 1 timestamp, a count is off by 0 on average; the true mean is 0"
     )

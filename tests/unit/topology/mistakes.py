@@ -74,7 +74,7 @@ IN_BASE = [
     ("repartition of huge events", "/time\n", "/time\n      repartition: true\n      max_bytes: 8000001\n", "14:18", "with repartition: true at most 8000000"),
     ("append_time misspelt", "/time\n", "/time\n      append_time: boundaries\n", "13:20", "found 'boundaries', expected one of broker, boundary"),
     ("interval of a month", "interval: 1h", "interval: 1mo", "14:17", "months and years differ in length: write 31d or 366d"),
-    ("noise as a kind", "kind: budget-absorption", "kind: laplace", "19:13", "it is the noise of every kind; write a kind"),
+    ("noise as a kind", "kind: budget-absorption", "kind: laplace", "19:13", "it is the default noise, not a kind; write a kind"),
     ("interval without unit", "interval: 1h", "interval: 3600", "14:17", "found the number 3600, expected a duration such as 250ms, 10s, 5m, 1h, 2d or 1w (a unit is missing)"),
     ("interval 0", "interval: 1h", "interval: 0s", "14:17", "expected a duration above 0"),
     ("interval negative", "interval: 1h", "interval: -1h", "14:17", "found '-1h', expected a duration"),

@@ -82,7 +82,7 @@ def test_check_says_what_is_promised_and_what_it_takes_to_be_found(tmp_path: Pat
     assert "Columns are found in the data, at most 50, for epsilon 0.25 and delta 1e-09 of these" in text
     assert "reaches 11914, which is 100 a timestamp, with Laplace noise of scale 480" in text
     assert "Until then its events are in the column other." in text
-    assert "It should be far below one in the number of users." in text
+    assert "It should be far below 1/n for n users." in text
 
 
 def test_sums_have_all_of_epsilon_and_delta_for_every_window(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_partial_counts_are_kept_for_a_block_longer(tmp_path: Path) -> None:
 
 REFUSED = [
     ("a kind that cannot grow", (("kind: seasonal", "kind: budget-absorption"),), "cannot take columns"),
-    ("an array", (("flights.sanitized", "flights.sanitized\n      counts: array"),), "need their names"),
+    ("an array", (("flights.sanitized", "flights.sanitized\n      counts: array"),), "counts need names"),
     ("avro", (("flights.sanitized", "flights.sanitized\n      format: avro"),), "says nothing of columns"),
     (
         "json-schema",

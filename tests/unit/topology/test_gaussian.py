@@ -42,7 +42,7 @@ def test_check_says_what_delta_means_and_what_noise_there_is(tmp_path: Path) -> 
     assert "with the same delta epsilon is 1.455 for n = 2, 3.525 for n = 10" in said[0]
     text = " ".join(said)
     assert "Noise of a fresh count: Gaussian, standard deviation 46.279, within +-91 95 % of" in text
-    assert "It should be far below one in the number of users." in text
+    assert "It should be far below 1/n for n users." in text
     assert "Of a million users the promise may fail for 1: delta 1e-9 costs 1.30 times the noise." in text
 
 
@@ -109,4 +109,4 @@ def test_a_plugin_that_may_draw_for_sums_is_refused_with_the_place_of_the_bound(
     assert "counts.per_column: uniform may draw Gaussian noise for sums over columns" in problem.message
     topology = load_text(tmp_path, changed(OF_EACH))
     said = " ".join(kind_of(topology.streams[0]).describe(topology, topology.streams[0]))
-    assert "but Laplace noise goes by all 3; Gaussian noise would go by 2.236." in said
+    assert "but Laplace noise scales with all 3; Gaussian noise would scale with 2.236." in said

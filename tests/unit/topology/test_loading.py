@@ -98,7 +98,7 @@ def test_every_default_that_was_filled_in_is_told_with_its_value(tmp_path: Path)
         ("streams.one.timeline.on_missing", "wait"),
         ("streams.one.counts.contributions", "1"),
         ("streams.one.counts.unknown", "dead-letter"),
-        ("streams.one.counts.expected", "none, so no warning comes if most events stop counting"),
+        ("streams.one.counts.expected", "none, so nothing warns if most events stop counting"),
         ("streams.one.mechanism.factor", "1"),
         ("streams.one.mechanism.groups", "1"),
         ("streams.one.mechanism.pan_private", "none"),

@@ -169,7 +169,7 @@ def test_check_says_in_words_what_is_protected_and_what_is_not(tmp_path: Path) -
         "Stream minutes: air.landed -> air.minutes, tops",
         "Epsilon 1.0 for any one value, replaced by any other at its position",
         "For a user with k values the bound is k times that epsilon.",
-        "Not protected: that there is a value, the order of values, their number, and when they come.",
+        "Not protected: the existence, order, number and timing of values.",
         "(epsilon 2, delta 1e-09) for any one value",
         "any set of outputs is at most e^2 times as likely, plus 1e-09.",
         "by delta times (e^(k epsilon) - 1) / (e^epsilon - 1): two values by 8.39e-09; of 12 or more it is",

@@ -252,7 +252,7 @@ def test_a_transaction_does_not_wait_for_the_look_at_topics_until_the_broker_end
 ) -> None:
     monkeypatch.setattr(runner, "_CHECK_SECONDS", 0.05)
     around, (task, events) = Surroundings(slow=0.2), closing()
-    with pytest.raises(KafkaException, match="could not be looked at within"):
+    with pytest.raises(KafkaException, match="could not be checked within"):
         run(task, around, 1018, events)
     assert "close" not in around.done
 

@@ -95,7 +95,7 @@ def test_an_outage_is_told_once_with_what_is_the_matter_and_its_end(
     one.taken_over()
     assert one._observation.outage is None
     (again,) = logged.messages[2:]
-    assert again.startswith("brokers answer again after 0 s; what became due meanwhile is released now")
+    assert again.startswith("brokers answer again after 0 s; overdue timestamps are released now")
 
 
 def test_an_outage_is_no_reason_any_more_once_a_broker_lets_the_worker_in(

@@ -55,12 +55,12 @@ _FETCH_BYTES = 8 * 1024 * 1024
 #: records are being counted or it was moved to another offset, waits for the end of that; so the longer time
 #: is for when nothing has come or moved for some seconds. The first record ends it at once.
 _ASK_MS, _ASK_AT_REST_MS, _REST_SECONDS = 250, 1000, 5.0
-#: While nothing is due a broker gathers this much before it answers, for so long at most: each answer costs
-#: a worker milliseconds, however few records it has. Where records that are there already have still to be
-#: counted, no longer than a fetch that finds nothing. A fetch that gathers has ended this long before
-#: something becomes due, and one of what comes meanwhile again right before that; the first is left out where
-#: so few records come in all that they are counted in a millisecond or two. From then on each record ends one
-#: at once, until what was due is released. Shorter than the least time nothing is gathered.
+#: While nothing is due, a broker gathers up to this many bytes, for at most this long: each answer costs a
+#: worker milliseconds, however few records it has. If fetched records still wait to be counted, it gathers no
+#: longer than a fetch that finds nothing lasts. Gathering ends this long before something is due, and again
+#: just before; the first is skipped where so few records come that they are counted in a millisecond or two.
+#: From then on each record ends a fetch at once, until what was due is released. If less than the least time
+#: is left, nothing is gathered.
 _GATHERED_BYTES, _GATHER_MS, _BEFORE_DUE_MS, _LEAST_MS, _FEW = 1024 * 1024, 1000, (50, 5), 20, 2_000
 #: For so long records are counted, to know how many come.
 _PACE_SECONDS = 1.0
@@ -182,7 +182,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         else:
             fetches.keep_bytes()
         if reason := frames.unsupported():
-            self.log.warning("reading sockets the slower way, with the same results: %s", reason)
+            self.log.warning("falling back to slower socket reads (results are identical): %s", reason)
         else:
             frames.read_whole_answers()
         create_no_topics()

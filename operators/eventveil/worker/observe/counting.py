@@ -59,9 +59,9 @@ class CountingStates:
         self._log(name, len(kept))
 
     def _log(self, name: str, looked_at: int) -> None:
-        """A warning stands until no release is looked at any more that it was about.
+        """A warning stands until the releases that caused it have left the window.
 
-        Counts near the threshold would be warned of, and would not, with every other release.
+        Otherwise counts near the threshold would toggle the warning at every release.
         """
         before, now = self._logged[name], self._states[name]
         self._since[name] = 0 if now == before else self._since[name] + 1

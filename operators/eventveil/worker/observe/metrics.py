@@ -177,7 +177,7 @@ METRICS = (
     ),
     Metric(
         "eventveil_ready", "gauge", "0 or 1", (),
-        "Whether /health/ready answers 200, 1 if so.",
+        "1 if /health/ready answers 200, else 0.",
         _single(lambda seen: not seen.obstacles(time.monotonic())),
     ),
     Metric(
@@ -202,15 +202,14 @@ METRICS = (
     ),
     Metric(
         "eventveil_topic_mistakes", "gauge", "mistakes", (),
-        "Settings of topics that a start would refuse, as they are now; 0 if there is none. Not ready then.",
+        "Topic settings with which a worker would refuse to start. The worker is not ready unless it is 0.",
         _single(lambda seen: len(seen.mistakes)),
     ),
     Metric(
         "eventveil_counting_state", "gauge", "0 or 1", ("stream", "state"),
-        "Of streams that this worker releases, whether its last releases show that events count: 1 for the "
-        "state that holds, which is counting, much-less (than half of counts.expected), nothing (that can be "
-        "told from noise), or unknown before there are enough of them. Made of releases alone; "
-        "docs/privacy.md has the argument.",
+        "State of each stream that this worker releases, judged by its last releases: 1 for the current one "
+        "of counting, much-less (than half of counts.expected), nothing (indistinguishable from noise) and "
+        "unknown (too few releases). Derived from releases alone; docs/privacy.md has the argument.",
         _counting,
     ),
     Metric(
@@ -232,13 +231,13 @@ METRICS = (
     ),
     Metric(
         "eventveil_close_delay_seconds", "gauge", "whole seconds", ("stream",),
-        "For how long the oldest timestamp that is not closed has been due, the longest of this worker's "
-        "source partitions; 0 if none is due.",
+        "How long the oldest open timestamp has been due, the longest over this worker's source partitions; "
+        "0 if none is due.",
         lambda seen: _delays(seen, CLOSING),
     ),
     Metric(
         "eventveil_release_delay_seconds", "gauge", "whole seconds", ("stream",),
-        "For how long the oldest timestamp that is not released has been due; 0 if none is due.",
+        "How long the oldest timestamp without a release has been due; 0 if none is due.",
         lambda seen: _delays(seen, RELEASING),
     ),
     Metric(
@@ -282,13 +281,13 @@ METRICS = (
     ),
     Metric(
         "eventveil_partials_discarded", "gauge", "partial counts", ("stream",),
-        "Counts of a partition that came although their timestamp is released without it (on_missing: "
-        "release), since the stream was taken over.",
+        "Partial counts that came after their timestamp was released without them (on_missing: release), "
+        "since the stream was taken over.",
         _by_released(lambda _, view: view.discarded),
     ),
     Metric(
         "eventveil_events_total", "counter", "records", ("stream", "outcome"),
-        "Records whose verdict is durable, each once however often it is read, by what became of them: "
+        "Records with a durable verdict, each counted once however often it is read, by outcome: "
         "counted, bounded (beyond the contributions of their user), ignored (unknown column), filtered (by "
         "`source.filter`), or else the reason of the dead letter. In value streams: read, or the reason why "
         "a value is 0.",

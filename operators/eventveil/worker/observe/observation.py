@@ -36,9 +36,9 @@ STALL_SECONDS = 60.0
 #: Brokers answer a fetch within a second, also if there is nothing. A partition without an answer for so long
 #: cannot be read; requests to a broker that is gone have ended before that.
 SILENT_SECONDS = 60.0
-#: A look that comes so late tells of a process that stood still, and of no broker.
+#: A check that is this late shows a stalled process, not a broker problem.
 _LATE_SECONDS = 10.0
-#: A transaction that has hidden what comes after it for so long is told of: most take milliseconds.
+#: A transaction that hides later records for this long is reported: most take milliseconds.
 HELD_SECONDS = 5.0
 #: What people do that holds up a partition until it is undone, and what readiness says of it.
 Hold = Literal["append-time", "schema-registry", "sink-schema", "open-transaction", "watermark", "clock"]
