@@ -116,7 +116,7 @@ def _case(topology: Topology, section: Section, problems: Problems) -> Case[Any]
         message = f"the topology has several streams; add stream: one of {', '.join(resolvers)}"
         problems.add(section.position, message)
     elif name not in resolvers:
-        problems.add(section.at("stream"), f"there is no stream {name}; {suggestion(name, resolvers)}")
+        section.note("stream", f"there is no stream {name}; {suggestion(name, resolvers)}")
     return resolvers[name].case() if name in resolvers else None
 
 
@@ -160,8 +160,8 @@ class _Resolver(ABC, Generic[OneStream]):
         if (raw is None) == (given is None):
             self._problems.add(position, "an event needs either value or raw, and not both")
         if event.get("created") is not None and not self._stream.source.own_time:
-            self._problems.add(
-                event.at("created"),
+            event.note(
+                "created",
                 f"{self._stream.name} does not look at the times that records carry, as time: $time with"
                 " append_time: boundary does; remove created",
             )
@@ -181,8 +181,8 @@ class _Resolver(ABC, Generic[OneStream]):
         section = self._section.get("expect")
         for key in (*_OfCounts.sections, *_OfValues.sections):
             if key not in self.sections and section.get(key) is not None:
-                self._problems.add(
-                    section.at(key),
+                section.note(
+                    key,
                     f"{key} does not apply to {self._stream.name}, a stream of {self.what}; use"
                     f" {', '.join(self.sections)}",
                 )
@@ -204,7 +204,7 @@ class _Resolver(ABC, Generic[OneStream]):
     def _fate(self, section: Section, events: tuple[EventEntry, ...]) -> tuple[tuple[int, str], int]:
         event = section.get("event")
         if not 1 <= event <= len(events):
-            self._problems.add(section.at("event"), f"there is no event {event}, only {len(events)}")
+            section.note("event", f"there is no event {event}, only {len(events)}")
             return (event, ""), 1
         times = section.get("times") or events[event - 1].repeat
         return (event, section.get("reason") or section.get("why")), times
@@ -286,9 +286,7 @@ class _OfValues(_Resolver[ReadingStream]):
         section, events = self._section, self._events()
         for key in ("from", "until"):
             if section.get(key) is not None:
-                self._problems.add(
-                    section.at(key), f"{self._stream.name} has values and no timestamps; remove {key}"
-                )
+                section.note(key, f"{self._stream.name} has values and no timestamps; remove {key}")
         expected = self._expected(events)
         return Case(
             section.get("name"), section.at("name"), self._stream, events, expected, play_values,
@@ -297,9 +295,7 @@ class _OfValues(_Resolver[ReadingStream]):
 
     def _event(self, one: At[Section]) -> EventEntry:
         if one.value.get("appended") is not None:
-            self._problems.add(
-                one.value.at("appended"), f"{self._stream.name} does not use times; remove appended"
-            )
+            one.value.note("appended", f"{self._stream.name} does not use times; remove appended")
         return super()._event(one)
 
 

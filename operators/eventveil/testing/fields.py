@@ -133,11 +133,10 @@ class RawText(Shape):
         if isinstance(node, Scalar):
             nothing = node.type == "nothing"
             return At(node.position, None if nothing else node.text)
-        reading.problems.add(
+        return reading.invalid(
             node.position,
             f"{name}: found {describe(node)}, expected text, or null for a record without a value",
         )
-        return INVALID
 
     def schema(self) -> Schema:
         """Text, null, or what YAML takes for a number or boolean."""

@@ -18,14 +18,13 @@ from eventveil.topology.build import all_streams_of, local_streams_of, parts_of,
 from eventveil.topology.document import shorten
 from eventveil.topology.fields import Section
 from eventveil.topology.options import covered, option_of
-from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import duration_text
 
 #: Streams that a message names at most.
 _SHOWN = 3
 
 
-def check_budget(file: Section, problems: Problems) -> None:
+def check_budget(file: Section) -> None:
     """Note a cap on epsilon or delta that the streams of its users exceed over its span."""
     budget = file.get("budget")
     if budget is None or None in (budget.get("epsilon"), budget.get("span"), budget.get("users")):
@@ -38,16 +37,16 @@ def check_budget(file: Section, problems: Problems) -> None:
     ]
     costs = [(name, _cost(stream, span)) for name, stream in members]
     spent = [(name, cost) for name, cost in costs if cost is not None]
-    _check_population(file, budget, problems)
-    _check_delta(budget, members, problems)
+    _check_population(file, budget)
+    _check_delta(budget, members)
     total = _sum([cost for _, cost in spent])
     if total > cap.value:
         overlaps = [*_overlaps(members, span)]
         shorter = _short_enough(span, lambda length: _total(members, length) <= cap.value)
         parts = ", ".join(f"{name} {guarantee.number(_sum([cost]))}" for name, cost in spent)
-        problems.add(
-            budget.at("epsilon"),
-            f"budget.epsilon: over any {duration_text(span)} the streams of {budget.get('users')} cost"
+        budget.wrong(
+            "epsilon",
+            f"over any {duration_text(span)} the streams of {budget.get('users')} cost"
             f" {guarantee.number(total)} together ({parts}), expected at most {cap.text}"
             f"{_explained(overlaps, span)}{_keeps(_wide_enough(overlaps, total, cap.value), shorter)}"
             " lower their epsilon, widen their windows, or raise the cap",
@@ -123,15 +122,15 @@ def _keeps(*ways: str) -> str:
     return f"; {known} keeps the cap, or" if known else ";"
 
 
-def _check_delta(budget: Section, members: Sequence[tuple[str, Section]], problems: Problems) -> None:
+def _check_delta(budget: Section, members: Sequence[tuple[str, Section]]) -> None:
     span, cap = budget.get("span"), budget.get("delta")
     deltas = [(name, _delta(stream, span)) for name, stream in members]
     total = sum((delta for _, delta in deltas), Fraction(0))
     if cap is not None and cap.value > LARGEST_DELTA:
-        problems.add(
-            budget.at("delta"),
-            f"budget.delta: found {cap.text}, expected at most {guarantee.number(LARGEST_DELTA)}; with that"
-            " probability nothing is promised to a user, so choose it far below 1/n for n users",
+        budget.wrong(
+            "delta",
+            f"found {cap.text}, expected at most {guarantee.number(LARGEST_DELTA)}; with that probability"
+            " nothing is promised to a user, so choose it far below 1/n for n users",
         )
     elif cap is not None and total > cap.value:
         parts = ", ".join(f"{name} {float(delta):.3g}" for name, delta in deltas if delta)
@@ -140,15 +139,15 @@ def _check_delta(budget: Section, members: Sequence[tuple[str, Section]], proble
         shorter = _short_enough(
             span, lambda length: sum(_delta(one, length) for _, one in members) <= cap.value
         )
-        problems.add(
-            budget.at("delta"),
-            f"budget.delta: over any {duration_text(span)} the deltas of the streams of"
-            f" {budget.get('users')} are {float(total):.3g} together ({parts}), expected at most {cap.text}"
+        budget.wrong(
+            "delta",
+            f"over any {duration_text(span)} the deltas of the streams of {budget.get('users')} are"
+            f" {float(total):.3g} together ({parts}), expected at most {cap.text}"
             f"{_explained(found, span)}{_keeps(shorter)} lower them, or raise the cap",
         )
 
 
-def check_uncapped(file: Section, problems: Problems) -> None:
+def check_uncapped(file: Section) -> None:
     """Nothing bounds how many values a user has, or reports, so no cap can hold for such a stream."""
     budget = file.get("budget")
     capped = budget.get("users") if budget is not None else None
@@ -156,16 +155,16 @@ def check_uncapped(file: Section, problems: Problems) -> None:
     for name, stream in {**values, **local}.items():
         source, mechanism = stream.get("source"), stream.get("mechanism")
         if capped is not None and source is not None and source.get("users") == capped:
-            problems.add(
-                mechanism.at("kind"),
-                f"{mechanism.name('kind')}: {mechanism.get('kind')} cannot be under a cap: a user with k"
+            mechanism.wrong(
+                "kind",
+                f"{mechanism.get('kind')} cannot be under a cap: a user with k"
                 f" {'reports' if name in local else 'values'} pays k epsilon, and nothing bounds k; name"
-                " another population in"
-                f" {source.name('users')} (the cap is on {capped}), or remove the budget",
+                f" another population in {source.name('users')} (the cap is on {capped}), or remove the"
+                " budget",
             )
 
 
-def _check_population(file: Section, budget: Section, problems: Problems) -> None:
+def _check_population(file: Section, budget: Section) -> None:
     """A cap on people whom no stream counts is a slip of the pen, and caps nothing."""
     sources = [stream.get("source") for stream in all_streams_of(file).values()]
     populations = [source.get("users") for source in sources if source is not None]
@@ -173,10 +172,10 @@ def _check_population(file: Section, budget: Section, problems: Problems) -> Non
     if capped in populations or None in populations or len(populations) < len(sources) or not sources:
         return
     near = suggestion(capped, set(populations))
-    problems.add(
-        budget.at("users"),
-        f"budget.users: found {shorten(capped)}, expected the users of a source, because the cap would"
-        f" limit nothing; {near}",
+    budget.wrong(
+        "users",
+        f"found {shorten(capped)}, expected the users of a source, because the cap would limit nothing;"
+        f" {near}",
     )
 
 

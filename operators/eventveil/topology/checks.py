@@ -15,7 +15,7 @@ from eventveil.topology.build import all_streams_of, parts_of, streams_of, writt
 from eventveil.topology.clients import check_clients
 from eventveil.topology.counts import SOURCE, repartitioned
 from eventveil.topology.fields import Section
-from eventveil.topology.problems import Position, Problems
+from eventveil.topology.problems import Position
 from eventveil.topology.registry import check_registry
 
 # What follows the name of the topology in topics of Eventveil itself; eventveil.model.topology names them.
@@ -33,42 +33,42 @@ INTERNAL_TOPICS = (
 SHARED = tuple(row.name for row in SOURCE.fields if row.shared)
 
 
-def check(file: Section, problems: Problems) -> None:
+def check(file: Section) -> None:
     """Note every broken rule."""
-    _check_topics_section(file, problems)
-    _check_security(file, problems)
-    check_registry(file, problems)
+    _check_topics_section(file)
+    _check_security(file)
+    check_registry(file)
     for stream in all_streams_of(file).values():
         for section in stream.values.values():
             table = section.table if isinstance(section, Section) else None
             if table is not None and table.check is not None:
-                table.check(file, stream, section, problems)
-    _check_topic_names(file, problems)
-    _check_shared_sources(file, problems)
-    _check_lonely(file, problems)
-    check_budget(file, problems)
-    check_uncapped(file, problems)
+                table.check(file, stream, section)
+    _check_topic_names(file)
+    _check_shared_sources(file)
+    _check_lonely(file)
+    check_budget(file)
+    check_uncapped(file)
 
 
-def _check_topics_section(file: Section, problems: Problems) -> None:
+def _check_topics_section(file: Section) -> None:
     topics = file.get("topics")
     if topics is None:
         return
     replication, needed = topics.get("replication"), topics.get("min_insync")
     if replication is not None and needed is not None and needed > replication:
         key = "min_insync" if "min_insync" in topics.positions else "replication"
-        problems.add(
-            topics.at(key),
-            f"topics.{key}: min_insync is {needed} and replication {replication},"
-            " expected min_insync to be at most replication",
+        topics.note(
+            key,
+            f"topics.{key}: min_insync is {needed} and replication {replication}, expected min_insync to be"
+            " at most replication",
         )
 
 
-def _check_security(file: Section, problems: Problems) -> None:
+def _check_security(file: Section) -> None:
     kafka = file.get("kafka")
     security = kafka.get("security") if kafka is not None else None
     if kafka is not None:
-        check_clients(kafka, problems)
+        check_clients(kafka)
     if security is None or security.get("protocol") is None:
         return
     protocol = security.get("protocol")
@@ -81,34 +81,31 @@ def _check_security(file: Section, problems: Problems) -> None:
         if needed == _BY_FILE:
             allowed = (*_BY_FILE, "extensions")
     if protocol.startswith("SASL") and "mechanism" not in security.positions:
-        problems.add(security.position, f"kafka.security lacks mechanism; protocol {protocol} needs it")
+        security.note("mechanism", f"kafka.security lacks mechanism; protocol {protocol} needs it")
     by_name = "password" in needed or not protocol.startswith("SASL")
     what = f"protocol {protocol}" if by_name else f"mechanism {mechanism}"
     # Of a mechanism that is not known nobody can tell what it needs.
     if mechanism is not None or not protocol.startswith("SASL") or "mechanism" not in security.positions:
-        _check_credentials(security, what, needed, allowed, problems)
-    _check_extensions(security, problems)
+        _check_credentials(security, what, needed, allowed)
+    _check_extensions(security)
     if protocol == "SASL_PLAINTEXT" and mechanism in {"OAUTHBEARER", "AWS_MSK_IAM"}:
-        problems.add(
-            security.at("protocol"),
+        security.note(
+            "protocol",
             f"kafka.security.protocol: {mechanism} sends a token that others can use; use SASL_SSL",
         )
     if not protocol.startswith("SASL") and "mechanism" in security.positions:
-        problems.add(
-            security.at("mechanism"),
+        security.note(
+            "mechanism",
             f"kafka.security.mechanism has no effect with protocol {protocol}; use SASL_SSL, or remove it",
         )
     for key in ("ca", "certificate", "key", "key_password"):
         if "SSL" not in protocol and key in security.positions:
-            problems.add(
-                security.at(key),
-                f"kafka.security.{key} has no effect with protocol {protocol}; use SSL, or remove it",
+            security.note(
+                key, f"kafka.security.{key} has no effect with protocol {protocol}; use SSL, or remove it"
             )
     for key, other in (("certificate", "key"), ("key", "certificate"), ("key_password", "key")):
         if key in security.positions and other not in security.positions:
-            problems.add(
-                security.at(key), f"kafka.security.{key} is set without {other}; give both or neither"
-            )
+            security.note(key, f"kafka.security.{key} is set without {other}; give both or neither")
 
 
 _BY_FILE, _BY_PROVIDER = ("token_file",), ("token_url", "client_id", "client_secret")
@@ -124,28 +121,24 @@ _ALL_CREDENTIALS = (
 )  # fmt: skip
 
 
-def _check_credentials(
-    security: Section, what: str, needed: Sequence[str], allowed: Sequence[str], problems: Problems
-) -> None:
+def _check_credentials(security: Section, what: str, needed: Sequence[str], allowed: Sequence[str]) -> None:
     for key in needed:
         if key not in security.positions:
             choice = " (or token_file)" if needed == _BY_PROVIDER else ""
-            problems.add(security.position, f"kafka.security lacks {key}{choice}; {what} needs it")
+            security.note(key, f"kafka.security lacks {key}{choice}; {what} needs it")
     for key in _ALL_CREDENTIALS:
         if key in security.positions and key not in allowed:
             sasl = security.get("protocol").startswith("SASL")
             where = f"mechanism {security.get('mechanism')}" if sasl else what
             remedy = "remove it" if sasl else "use SASL_SSL, or remove it"
-            problems.add(security.at(key), f"kafka.security.{key} has no effect with {where}; {remedy}")
+            security.note(key, f"kafka.security.{key} has no effect with {where}; {remedy}")
 
 
-def _check_extensions(security: Section, problems: Problems) -> None:
+def _check_extensions(security: Section) -> None:
     """Note a name that is given twice: clients would tell brokers one of its values."""
     names = [one.split("=")[0] for one in (security.get("extensions") or "").split(",")]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        problems.add(
-            security.at("extensions"), f"kafka.security.extensions has {twice} twice; give each name once"
-        )
+        security.note("extensions", f"kafka.security.extensions has {twice} twice; give each name once")
 
 
 @dataclass(frozen=True)
@@ -199,7 +192,7 @@ def _uses(file: Section) -> Iterator[_Use]:
             yield _Use(stream.get("dead_letter"), role, "dead letter", place, setting)
 
 
-def _check_topic_names(file: Section, problems: Problems) -> None:
+def _check_topic_names(file: Section) -> None:
     """No topic serves two purposes; only sources and dead letters may be shared, each among themselves.
 
     Kafka takes a.b and a_b for the same name in its metrics and refuses to create the second.
@@ -220,7 +213,7 @@ def _check_topic_names(file: Section, problems: Problems) -> None:
             if None not in (use.raw, other.raw):
                 # It is told of the topics that are re-keyed.
                 continue
-            problems.add(
+            file.problems.add(
                 use.position,
                 f"{use.setting}: {use.named} and {other.named} cannot both exist:"
                 " Kafka treats . and _ alike in names of topics; rename one",
@@ -232,10 +225,12 @@ def _check_topic_names(file: Section, problems: Problems) -> None:
                 remedy = "one of values, one of counts: put one into another file, with another name"
             elif use.raw is not None and other.kind == "internal":
                 remedy = f"no topic named {use.raw} can be re-keyed"
-            problems.add(use.position, f"{use.setting}: topic {use.named} is already {other.role}; {remedy}")
+            file.problems.add(
+                use.position, f"{use.setting}: topic {use.named} is already {other.role}; {remedy}"
+            )
 
 
-def _check_shared_sources(file: Section, problems: Problems) -> None:
+def _check_shared_sources(file: Section) -> None:
     first: dict[str, tuple[str, Section]] = {}
     for name, _, source in parts_of(file, "source", all_streams_of):
         if source.get("topic") is None:
@@ -244,14 +239,14 @@ def _check_shared_sources(file: Section, problems: Problems) -> None:
         for key in SHARED:
             mine, theirs = source.get(key), other.get(key)
             if mine is not None and theirs is not None and mine != theirs:
-                problems.add(
-                    source.at(key),
-                    f"{source.name(key)}: is {mine}, but {theirs} in stream {other_name} of the same topic;"
-                    " one topic has one kind of user and one partitioner, make them equal",
+                source.wrong(
+                    key,
+                    f"is {mine}, but {theirs} in stream {other_name} of the same topic; one topic has one"
+                    " kind of user and one partitioner, make them equal",
                 )
 
 
-def _check_lonely(file: Section, problems: Problems) -> None:
+def _check_lonely(file: Section) -> None:
     """Nobody else may count the events of a pan-private stream: it would do so without noise."""
     pan_private = {
         stream.get("source").get("topic"): name
@@ -261,8 +256,8 @@ def _check_lonely(file: Section, problems: Problems) -> None:
     for name, _, source in parts_of(file, "source", all_streams_of):
         other = pan_private.get(source.get("topic"), name)
         if other != name:
-            problems.add(
-                source.at("topic"),
-                f"{source.name('topic')}: stream {other} of the same topic has pan_private, and another one"
-                " would count its events without noise; give it a topic of its own",
+            source.wrong(
+                "topic",
+                f"stream {other} of the same topic has pan_private, and another one would count its events"
+                " without noise; give it a topic of its own",
             )

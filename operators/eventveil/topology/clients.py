@@ -11,7 +11,6 @@ import ssl
 
 from eventveil.model.topology import Clients
 from eventveil.topology.fields import Field, One, RecordShape, Section
-from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import Text, Whole
 
 _ONCE = "exactly-once releases depend on it, and Eventveil sets it itself; remove it"
@@ -114,7 +113,7 @@ def clients_of(section: Section) -> Clients:
     )
 
 
-def check_clients(kafka: Section, problems: Problems) -> None:
+def check_clients(kafka: Section) -> None:
     """Note ciphers of connections that have none, and those that leave brokers or events unprotected."""
     clients, security = kafka.get("clients"), kafka.get("security")
     if clients is None or "ssl.cipher.suites" not in clients.positions:
@@ -126,7 +125,7 @@ def check_clients(kafka: Section, problems: Problems) -> None:
     else:
         why = weakness(ciphers) if ciphers else None
     if why is not None:
-        problems.add(clients.at("ssl.cipher.suites"), f"kafka.clients.ssl.cipher.suites {why}")
+        clients.note("ssl.cipher.suites", f"kafka.clients.ssl.cipher.suites {why}")
 
 
 #: Parts of the names of ciphers without authentication or encryption, or with short keys. The OpenSSL of

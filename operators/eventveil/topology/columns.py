@@ -202,17 +202,17 @@ def _discovered(node: Table, name: str, reading: ReadingPass) -> ColumnNames | I
         return INVALID
     delta, share = section.get("delta"), section.get("share")
     if delta.value > LARGEST_DELTA:
-        reading.problems.add(
-            section.at("delta"),
-            f"{section.name('delta')}: found {delta.text}, expected at most {float(LARGEST_DELTA):g}; it is"
-            " the probability that a window shows the column of a single user: choose it far below 1/n for"
-            " n users, such as 1e-9",
+        section.wrong(
+            "delta",
+            f"found {delta.text}, expected at most {float(LARGEST_DELTA):g}; it is the probability that a"
+            " window shows the column of a single user: choose it far below 1/n for n users, such as"
+            " 1e-9",
         )
     if share.value >= 1:
-        reading.problems.add(
-            section.at("share"),
-            f"{section.name('share')}: found {share.text}, expected less than 1, because the mechanism"
-            " needs the rest; 0.1 is a good start",
+        section.wrong(
+            "share",
+            f"found {share.text}, expected less than 1, because the mechanism needs the rest; 0.1 is a good"
+            " start",
         )
     if delta.value > LARGEST_DELTA or share.value >= 1:
         return INVALID
@@ -221,8 +221,7 @@ def _discovered(node: Table, name: str, reading: ReadingPass) -> ColumnNames | I
 
 def _from_list(node: Items, name: str, reading: ReadingPass) -> ColumnNames | Invalid:
     if not node.items:
-        reading.problems.add(node.position, f"{name}: found an empty list, expected at least one column")
-        return INVALID
+        return reading.invalid(node.position, f"{name}: found an empty list, expected at least one column")
     first: dict[str, Position] = {}
     integers: list[Scalar] = []
     valid = True
@@ -249,12 +248,11 @@ def _from_list(node: Items, name: str, reading: ReadingPass) -> ColumnNames | In
     if not valid:
         return INVALID
     if integers and len(integers) < len(node.items):
-        reading.problems.add(
+        return reading.invalid(
             integers[0].position,
             f"{name}: found {found(integers[0])} in a list of texts, expected one type;"
             " put it in quotes if events hold it as text",
         )
-        return INVALID
     return ColumnNames(tuple(first), "integer" if integers else "string")
 
 
@@ -280,12 +278,11 @@ def _from_product(node: Table, name: str, reading: ReadingPass) -> ColumnNames |
         )
     lists = node.entries["product"]
     if not isinstance(lists, Items) or not 2 <= len(lists.items) <= MOST_LISTS:
-        reading.problems.add(
+        return reading.invalid(
             lists.position,
             f"{name}.product: found {describe(lists)}, expected 2 to {MOST_LISTS} lists of names, one for"
             " each field of the column",
         )
-        return INVALID
     read = [ColumnsShape().read(one, f"{name}.product", reading) for one in lists.items]
     also = node.entries.get("also")
     others = ColumnNames(()) if also is None else ColumnsShape().read(also, f"{name}.also", reading)
@@ -302,25 +299,22 @@ def _combined(
 ) -> ColumnNames | Invalid:
     for one in chain.from_iterable(parts):
         if BETWEEN in one:
-            reading.problems.add(
+            return reading.invalid(
                 node.position,
                 f"{name}.product: {one[:60]!r} holds {BETWEEN}, which stands between the parts of a"
                 " combination; give it another name (source.maps renames what events hold)",
             )
-            return INVALID
     number = prod(map(len, parts)) + len(others)
     if number > COLUMN_LIMIT:
-        reading.problems.add(
+        return reading.invalid(
             node.position,
             f"{name}.product: makes {number} columns, expected at most {COLUMN_LIMIT}; shorten the lists",
         )
-        return INVALID
     labels = tuple(BETWEEN.join(combination) for combination in product(*parts))
     twice = {*labels} & {*others}
     if twice or max(map(len, labels)) > LONGEST_LABEL:
         wrong = f"{min(twice)!r} is a combination already" if twice else "a name is too long"
-        reading.problems.add(node.position, f"{name}.product: {wrong}; correct the lists")
-        return INVALID
+        return reading.invalid(node.position, f"{name}.product: {wrong}; correct the lists")
     return ColumnNames((*labels, *others), parts=len(parts))
 
 
@@ -332,21 +326,19 @@ def _from_range(node: Table, name: str, reading: ReadingPass) -> ColumnNames | I
     pair = node.entries["range"]
     bound = One(Whole(-_EXTREME, _EXTREME))
     if not isinstance(pair, Items) or len(pair.items) != 2:
-        reading.problems.add(
+        return reading.invalid(
             pair.position,
             f"{name}.range: found {describe(pair)}, expected the first and the last number, as [0, 99]",
         )
-        return INVALID
     low, high = (bound.read(item, f"{name}.range", reading) for item in pair.items)
     if low is INVALID or high is INVALID or len(node.entries) > 1:
         return INVALID
     if not low <= high < low + COLUMN_LIMIT:
-        reading.problems.add(
+        return reading.invalid(
             pair.position,
             f"{name}.range: found {low} to {high}, expected the lower number first"
             f" and at most {COLUMN_LIMIT} columns",
         )
-        return INVALID
     return ColumnNames(tuple(str(number) for number in range(low, high + 1)), "integer")
 
 
@@ -360,23 +352,16 @@ def _from_file(node: Table, name: str, reading: ReadingPass) -> ColumnNames | In
             data = file.read(FILE_LIMIT + 1)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        reading.problems.add(
-            section.at("file"), f"{name}.file: {path} cannot be read ({why}); correct the path or its rights"
-        )
+        section.note("file", f"{name}.file: {path} cannot be read ({why}); correct the path or its rights")
         return INVALID
     if len(data) > FILE_LIMIT:
-        reading.problems.add(
-            section.at("file"), f"{name}.file: {path} is larger than 64 MiB; list fewer columns"
-        )
+        section.note("file", f"{name}.file: {path} is larger than 64 MiB; list fewer columns")
         return INVALID
     labels = _labels_of_file(data, path, section.get("type"), reading)
     if labels is None:
         return INVALID
     if not 1 <= len(labels) <= COLUMN_LIMIT:
-        reading.problems.add(
-            section.at("file"),
-            f"{name}.file: {path} lists {len(labels)} columns, expected 1 to {COLUMN_LIMIT}",
-        )
+        section.note("file", f"{name}.file: {path} lists {len(labels)} columns, expected 1 to {COLUMN_LIMIT}")
         return INVALID
     return ColumnNames(tuple(labels), section.get("type"))
 

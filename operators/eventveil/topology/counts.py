@@ -20,7 +20,6 @@ from eventveil.topology.fields import Field, Kept, One, RecordShape, Section
 from eventveil.topology.mechanism import MECHANISM
 from eventveil.topology.options import TRUSTED, covered, extent_of
 from eventveil.topology.places import PLACE, TIME_PLACE, FilterShape, Maps, PlacesShape, Zone, told
-from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import (
     END_OF_TIME,
     Choice,
@@ -102,46 +101,40 @@ def repartitioned(application: str, topic: str) -> str:
     return f"{application}-repartition-{topic}"
 
 
-def _check_repartition(file: Section, stream: Section, source: Section, problems: Problems) -> None:
+def _check_repartition(file: Section, stream: Section, source: Section) -> None:
     timeline, application = stream.get("timeline"), file.get("name")
     if source.get("repartition") != "true":
         return
     if "partitioner" in source.positions:
-        problems.add(
-            source.at("partitioner"),
+        source.note(
+            "partitioner",
             f"{source.name('partitioner')} has no effect with repartition: true; remove one of them",
         )
     if (source.get("max_bytes") or 0) > LARGEST_REKEYED:
-        problems.add(
-            source.at("max_bytes"),
-            f"{source.name('max_bytes')}: with repartition: true at most {LARGEST_REKEYED}; lower it",
-        )
+        source.wrong("max_bytes", f"with repartition: true at most {LARGEST_REKEYED}; lower it")
     if timeline is not None and timeline.get("on_missing") == "release":
-        problems.add(
-            timeline.at("on_missing"),
-            f"{timeline.name('on_missing')}: with repartition: true each partition of the topic holds events"
-            " of every user, so none can be left out; use wait",
+        timeline.wrong(
+            "on_missing",
+            "with repartition: true each partition of the topic holds events of every user, so none can be"
+            " left out; use wait",
         )
     topic = source.get("topic")
     if None not in (application, topic) and len(repartitioned(application or "", topic)) > LONGEST_TOPIC:
-        problems.add(
-            source.at("topic"),
-            f"{source.name('topic')}: {repartitioned(application or '', topic)} would be longer than"
-            f" {LONGEST_TOPIC} characters, which Kafka allows; choose a shorter name for the application",
+        source.wrong(
+            "topic",
+            f"{repartitioned(application or '', topic)} would be longer than {LONGEST_TOPIC} characters,"
+            " which Kafka allows; choose a shorter name for the application",
         )
 
 
-def _check_timeline(file: Section, stream: Section, timeline: Section, problems: Problems) -> None:
+def _check_timeline(file: Section, stream: Section, timeline: Section) -> None:
     mechanism = stream.get("mechanism")
     origin, start, interval = timeline.get("origin"), timeline.get("start"), timeline.get("interval")
     if origin is not None and start is not None and start < origin:
-        problems.add(
-            timeline.at("start"),
-            f"{timeline.name('start')}: lies before the origin, expected the origin or later",
-        )
+        timeline.wrong("start", "lies before the origin, expected the origin or later")
     if "grace" in timeline.positions and timeline.get("on_missing") == "wait":
-        problems.add(
-            timeline.at("grace"),
+        timeline.note(
+            "grace",
             f"{timeline.name('grace')} has no effect with on_missing: wait; use release, or remove it",
         )
     window = covered(mechanism) if mechanism is not None else None
@@ -150,68 +143,65 @@ def _check_timeline(file: Section, stream: Section, timeline: Section, problems:
     if origin + interval * window > END_OF_TIME:
         kind = mechanism.get("kind")
         key = (extent_of(kind) if kind else "window") or "kind"
-        problems.add(
-            mechanism.at(key),
-            f"{mechanism.name(key)}: the first window of {window} timestamps of"
-            f" {duration_text(interval)} ends after the year 9999, expected a smaller window or interval",
+        mechanism.wrong(
+            key,
+            f"the first window of {window} timestamps of {duration_text(interval)} ends after the year 9999,"
+            " expected a smaller window or interval",
         )
     elif start is not None and start + interval * (window + 1) > END_OF_TIME:
-        problems.add(
-            timeline.at("start"),
-            f"{timeline.name('start')}: the first window of {window} timestamps of {duration_text(interval)}"
-            " ends after the year 9999, expected an earlier start",
+        timeline.wrong(
+            "start",
+            f"the first window of {window} timestamps of {duration_text(interval)} ends after the year 9999,"
+            " expected an earlier start",
         )
 
 
-def _check_source(file: Section, stream: Section, source: Section, problems: Problems) -> None:
-    check_source(file, stream, source, problems)
-    _check_repartition(file, stream, source, problems)
+def _check_source(file: Section, stream: Section, source: Section) -> None:
+    check_source(file, stream, source)
+    _check_repartition(file, stream, source)
 
 
-def _check_counts(file: Section, stream: Section, counts: Section, problems: Problems) -> None:
+def _check_counts(file: Section, stream: Section, counts: Section) -> None:
     columns = counts.get("columns")
-    _check_per_column(counts, problems)
+    _check_per_column(counts)
     if columns is not None and columns.discover is not None:
-        check_discovery(stream, counts, problems)
+        check_discovery(stream, counts)
         return
-    check_names(stream, counts, problems)
-    _check_unknown(file, stream, counts, problems)
+    check_names(stream, counts)
+    _check_unknown(file, stream, counts)
 
 
-def _check_per_column(counts: Section, problems: Problems) -> None:
+def _check_per_column(counts: Section) -> None:
     most, bound, columns = (counts.get(key) for key in ("per_column", "contributions", "columns"))
     if most is None or bound is None:
         return
-    name = counts.name("per_column")
     if bound == TRUSTED:
         wrong = "contributions: trusted bounds nothing here, and one event is in one column; remove it"
-        problems.add(counts.at("per_column"), f"{name}: {wrong}")
+        counts.wrong("per_column", wrong)
         return
     if most > bound:
-        problems.add(
-            counts.at("per_column"),
-            f"{name}: found {most}, expected at most contributions, {bound}; lower it, or leave it out",
+        counts.wrong(
+            "per_column", f"found {most}, expected at most contributions, {bound}; lower it, or leave it out"
         )
     elif columns is not None and columns.discover is None and bound > most * len(columns.labels):
         largest = most * len(columns.labels)
-        problems.add(
-            counts.at("contributions"),
-            f"{counts.name('contributions')}: found {bound}, but with per_column: {most} at most {largest}"
-            f" events of a user count in {len(columns.labels)} columns; lower it to {largest}, or raise"
-            " per_column",
+        counts.wrong(
+            "contributions",
+            f"found {bound}, but with per_column: {most} at most {largest} events of a user count in"
+            f" {len(columns.labels)} columns; lower it to {largest}, or raise per_column",
         )
 
 
-def _check_unknown(file: Section, stream: Section, counts: Section, problems: Problems) -> None:
+def _check_unknown(file: Section, stream: Section, counts: Section) -> None:
     unknown, columns = counts.get("unknown"), counts.get("columns")
     if unknown is None or columns is None:
         return
     if unknown in ("dead-letter", "ignore"):
         if "unknown" in counts.positions and unknown in columns.labels:
-            problems.add(
-                counts.at("unknown"),
-                f"{counts.name('unknown')}: {unknown} is also the name of a column, and could mean either;"
-                " give the column another name",
+            counts.wrong(
+                "unknown",
+                f"{unknown} is also the name of a column, and could mean either; give the column another"
+                " name",
             )
     elif unknown not in set(columns.labels):
         words = (
@@ -221,10 +211,8 @@ def _check_unknown(file: Section, stream: Section, counts: Section, problems: Pr
         )
         near = suggestion(unknown, words)
         hint = near if near.startswith("did") else "add it to the columns"
-        problems.add(
-            counts.at("unknown"),
-            f"{counts.name('unknown')}: found {shorten(unknown)},"
-            f" expected dead-letter, ignore or one of the columns; {hint}",
+        counts.wrong(
+            "unknown", f"found {shorten(unknown)}, expected dead-letter, ignore or one of the columns; {hint}"
         )
 
 

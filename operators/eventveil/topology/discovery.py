@@ -6,7 +6,6 @@ from eventveil.mechanisms import registry
 from eventveil.model import fields
 from eventveil.privacy.discovery import test_of
 from eventveil.topology.fields import Section
-from eventveil.topology.problems import Problems
 
 #: (section, key, the values that will do, why)
 _NEEDS = (
@@ -22,43 +21,37 @@ _NEEDS = (
 )
 
 
-def check_discovery(stream: Section, counts: Section, problems: Problems) -> None:
+def check_discovery(stream: Section, counts: Section) -> None:
     """Note every setting that a stream cannot have whose columns are found."""
     mechanism, source = stream.get("mechanism"), stream.get("source")
     kind = mechanism.get("kind") if mechanism is not None else None
     growing = sorted(one for one, of in registry.KINDS.items() if of.grows)
     if kind is not None and kind not in growing:
-        problems.add(
-            mechanism.at("kind"),
-            f"{mechanism.name('kind')}: {kind} cannot take columns that are found later; use"
-            f" {' or '.join(growing)}, or list the columns",
+        mechanism.wrong(
+            "kind",
+            f"{kind} cannot take columns that are found later; use {' or '.join(growing)}, or list the"
+            " columns",
         )
     for section, key, allowed, why in _NEEDS:
         part = counts if section == "counts" else stream.get(section)
         if part is None or key not in part.positions or part.get(key) in (None, *allowed):
             continue
         remedy = f"use {' or '.join(allowed)}" if allowed and key != "unknown" else "remove it"
-        problems.add(
-            part.at(key), f"{part.name(key)}: not with columns that are found, because {why}; {remedy}"
-        )
+        part.wrong(key, f"not with columns that are found, because {why}; {remedy}")
     if counts.get("contributions") == "trusted":
-        problems.add(
-            counts.at("contributions"),
-            f"{counts.name('contributions')}: the threshold needs a bound; give a whole number",
-        )
+        counts.wrong("contributions", "the threshold needs a bound; give a whole number")
     elif mechanism is not None:
-        _check_threshold(counts, mechanism, problems)
+        _check_threshold(counts, mechanism)
     column = source.get("column") if source is not None else None
     if column is not None and len(fields.listed(column)) > 1:
-        problems.add(
-            source.at("column"),
-            f"{source.name('column')}: found {len(fields.listed(column))} fields, expected one, because"
-            " columns that are found are values of one field; name one, or list the combinations as"
-            " columns: {product: ...}",
+        source.wrong(
+            "column",
+            f"found {len(fields.listed(column))} fields, expected one, because columns that are found are"
+            " values of one field; name one, or list the combinations as columns: {product: ...}",
         )
 
 
-def _check_threshold(counts: Section, mechanism: Section, problems: Problems) -> None:
+def _check_threshold(counts: Section, mechanism: Section) -> None:
     found = counts.get("columns").discover
     epsilon, window, bound = mechanism.get("epsilon"), mechanism.get("window"), counts.get("contributions")
     if None in (epsilon, window, bound):
@@ -66,8 +59,8 @@ def _check_threshold(counts: Section, mechanism: Section, problems: Problems) ->
     try:
         test_of(epsilon.value * found.get("share").value, found.get("delta").value, bound, window)
     except ValueError as error:
-        problems.add(
-            counts.at("columns"),
+        counts.note(
+            "columns",
             f"{counts.name('columns')}.discover: {error}; no column would ever be found. Raise share or"
             " mechanism.epsilon, or lower contributions or the window",
         )

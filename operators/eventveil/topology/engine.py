@@ -9,7 +9,6 @@ from eventveil.topology.document import Node, Table
 from eventveil.topology.fields import Field, Invalid, Kept, One, ReadingPass, RecordShape, Section, Shape
 from eventveil.topology.options import TRUSTED
 from eventveil.topology.places import PLACE
-from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import Choice, Schema
 
 _OF_EVENTS = {row.name: row for row in SOURCE.fields}
@@ -26,46 +25,44 @@ _LATER = {
 }
 
 
-def _check(file: Section, stream: Section, source: Section, problems: Problems) -> None:
+def _check(file: Section, stream: Section, source: Section) -> None:
     """What events allow and counts do not, in the other sections of the stream."""
     timeline, mechanism, counts = stream.get("timeline"), stream.get("mechanism"), stream.get("counts")
     if timeline is not None and timeline.get("on_missing") == "release":
-        problems.add(
-            timeline.at("on_missing"),
-            f"{timeline.name('on_missing')}: with counts: trusted a partition has all counts of its columns,"
-            " so none can be left out; use wait",
+        timeline.wrong(
+            "on_missing",
+            "with counts: trusted a partition has all counts of its columns, so none can be left out; use"
+            " wait",
         )
     if mechanism is not None and mechanism.get("pan_private") is not None:
-        problems.add(
-            mechanism.at("pan_private"),
-            f"{mechanism.name('pan_private')}: the counters are the engine's, which knows nothing of noise;"
-            " remove it",
+        mechanism.wrong(
+            "pan_private", "the counters are the engine's, which knows nothing of noise; remove it"
         )
     columns = None if counts is None else counts.get("columns")
     if counts is not None and columns is not None and columns.parts > 1:
-        problems.add(
-            counts.at("columns"),
+        counts.note(
+            "columns",
             f"{counts.name('columns')}.product: the column of counts is one field; list the names that the"
             " engine writes",
         )
     if columns is not None and columns.discover is not None and source.get("counts") is not None:
-        problems.add(
-            source.at("counts"),
-            f"{source.name('counts')}: not with columns that are found, because an engine bounds what a user"
-            " adds to the columns that it knows; remove it",
+        source.wrong(
+            "counts",
+            "not with columns that are found, because an engine bounds what a user adds to the columns that"
+            " it knows; remove it",
         )
     if counts is not None and source.get("counts") is not None:
-        _check_unknown(counts, problems)
+        _check_unknown(counts)
 
 
-def _check_unknown(counts: Section, problems: Problems) -> None:
+def _check_unknown(counts: Section) -> None:
     if counts.get("per_column") is None or counts.get("contributions") in (None, TRUSTED):
         return
     if counts.get("unknown") not in (None, "dead-letter", "ignore"):
-        problems.add(
-            counts.at("unknown"),
-            f"{counts.name('unknown')}: an engine bounds what a user adds to each name, and the column takes"
-            " the counts of many; with per_column use dead-letter or ignore",
+        counts.wrong(
+            "unknown",
+            "an engine bounds what a user adds to each name, and the column takes the counts of many; with"
+            " per_column use dead-letter or ignore",
         )
 
 

@@ -38,6 +38,11 @@ class ReadingPass:
     defaults: list[Default] = field(default_factory=list)
     around: list[tuple[str, RecordShape]] = field(default_factory=list)
 
+    def invalid(self, position: Position, message: str) -> Invalid:
+        """Note the mistake of a value that could not be read."""
+        self.problems.add(position, message)
+        return INVALID
+
     def home_of(self, key: str) -> str:
         """Where the nearest records that have the key are, in words; empty if there is none."""
         for path, record in reversed(self.around):
@@ -70,6 +75,7 @@ class Section:
 
     path: str
     position: Position
+    problems: Problems
     values: dict[str, Any] = field(default_factory=dict)
     positions: dict[str, Position] = field(default_factory=dict)
     table: RecordShape | None = None
@@ -87,13 +93,21 @@ class Section:
         """The full name of a setting, such as ``streams.visits.sink.topic``."""
         return f"{self.path}.{key}" if self.path else key
 
+    def note(self, key: str, message: str) -> None:
+        """Note a mistake where a key stands."""
+        self.problems.add(self.at(key), message)
+
+    def wrong(self, key: str, what: str) -> None:
+        """Note a mistake of a setting, which the message names first."""
+        self.note(key, f"{self.name(key)}: {what}")
+
 
 #: A default that other settings decide, and how a file would say it, or None where they could not be read or
 #: say nothing: from the file, the stream, and the section that lacks it.
 Derive = Callable[[Section, Section, Section], tuple[Any, str] | None]
 #: Notes every broken rule between settings: of the file, the stream, and the section. It looks only at what
 #: could be read, so that one mistake never hides another.
-Check = Callable[[Section, Section, Section, Problems], None]
+Check = Callable[[Section, Section, Section], None]
 
 
 class Shape(ABC):
@@ -226,7 +240,7 @@ class RecordShape(Shape):
             node = Table(node.position)
         if not isinstance(node, Table):
             return refused(node, name or "the file", f"a mapping with {self._in_words()}", reading)
-        section = Section(name, node.position, table=self)
+        section = Section(name, node.position, reading.problems, table=self)
         reading.around.append((name, self))
         section.misspelt |= self._report_unknown(node, name, reading)
         for entry in self.fields:

@@ -14,56 +14,53 @@ from eventveil.model.topology import MechanismSettings, Option, ReadingStream, S
 from eventveil.privacy.noise import SystemNoise
 from eventveil.topology.build import all_streams_of, streams_of
 from eventveil.topology.fields import Section
-from eventveil.topology.problems import Problems
 from eventveil.values.kinds import build as build_values
 
 
-def check_limits(topology: Topology, file: Section, problems: Problems) -> None:
+def check_limits(topology: Topology, file: Section) -> None:
     """Note every stream that could be written down, but not run."""
     for stream in topology.streams:
         section = streams_of(file)[stream.name]
         mechanism = section.get("mechanism")
         try:
-            if _can_be_made(stream, section, problems):
-                _check_state(topology, stream, section, problems)
+            if _can_be_made(stream, section):
+                _check_state(topology, stream, section)
         except Exception as error:
             if registry.plugin_of(stream.mechanism.kind) is None:
                 raise
             what = error if isinstance(error, PluginRefused) else f"it failed: {error!r}; correct the class"
-            problems.add(mechanism.at("kind"), f"{mechanism.name('kind')}: {what}")
+            mechanism.wrong("kind", f"{what}")
     for readings in topology.readings:
-        _check_values(readings, all_streams_of(file)[readings.name].get("mechanism"), problems)
+        _check_values(readings, all_streams_of(file)[readings.name].get("mechanism"))
 
 
-def _check_values(stream: ReadingStream, mechanism: Section, problems: Problems) -> None:
+def _check_values(stream: ReadingStream, mechanism: Section) -> None:
     try:
         build_values(stream, SystemNoise())
     except ValueError as error:
-        problems.add(
+        mechanism.problems.add(
             mechanism.position, f"{mechanism.path}: {error}; change it, or the options it depends on"
         )
 
 
-def _can_be_made(stream: Stream, section: Section, problems: Problems) -> bool:
+def _can_be_made(stream: Stream, section: Section) -> bool:
     mechanism = section.get("mechanism")
     try:
         registry.of_stream(stream, SystemNoise())
         return True
     except UnfitSetting as unfit:
         part = section.get("counts") if unfit.setting in ("columns", "per_column") else mechanism
-        problems.add(part.at(unfit.setting), f"{part.name(unfit.setting)}: {unfit}")
+        part.wrong(unfit.setting, f"{unfit}")
     except PluginRefused:
         raise
     except ValueError as error:
-        problems.add(
-            mechanism.at("epsilon"),
-            f"{mechanism.name('epsilon')}: {error}; raise it, or lower contributions, window, factor or the"
-            " number of columns",
+        mechanism.wrong(
+            "epsilon", f"{error}; raise it, or lower contributions, window, factor or the number of columns"
         )
     return False
 
 
-def _check_state(topology: Topology, stream: Stream, section: Section, problems: Problems) -> None:
+def _check_state(topology: Topology, stream: Stream, section: Section) -> None:
     # Where columns are found, as many are as there is room for: one, at least.
     stream = narrowest(stream)
     largest, limit = largest_state(stream), topology.topics.message_bytes
@@ -76,10 +73,10 @@ def _check_state(topology: Topology, stream: Stream, section: Section, problems:
     wide = largest - least < largest // 2
     part, key = (section.get("counts"), "columns") if wide else (section.get("mechanism"), extent)
     remedy = "fewer columns, shorter names, or counts: array in the sink" if wide else f"a smaller {extent}"
-    problems.add(
-        part.at(key),
-        f"{part.name(key)}: the state of {columns} columns and a {extent} of {length} timestamps can grow to"
-        f" {largest} bytes, and must stay a Kafka message of {limit}; expected {remedy}",
+    part.wrong(
+        key,
+        f"the state of {columns} columns and a {extent} of {length} timestamps can grow to {largest} bytes,"
+        f" and must stay a Kafka message of {limit}; expected {remedy}",
     )
 
 

@@ -50,11 +50,11 @@ def _load(
     file = layout().read(expanded, "", reading)
     if isinstance(file, Section):
         reading.defaults += fill(file)
-        check(file, problems)
+        check(file)
     problems.raise_if_any()
     assert isinstance(file, Section)
     topology = build(file, path, directory)
-    check_limits(topology, file, problems)
+    check_limits(topology, file)
     problems.raise_if_any()
     return topology, tuple(sorted(reading.defaults))
 

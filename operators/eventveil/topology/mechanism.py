@@ -14,7 +14,6 @@ from eventveil.privacy.gaussian import LARGEST_DELTA
 from eventveil.topology.document import Node, Scalar, Table
 from eventveil.topology.fields import Field, Invalid, Kept, One, ReadingPass, RecordShape, Section
 from eventveil.topology.options import EXTENT, EXTENT_HELP, LONGEST_WINDOW, OPTIONS, TRUSTED, extent_of
-from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import (
     NAME_OF,
     Choice,
@@ -110,58 +109,50 @@ def _keys_of_kinds(always: tuple[str, ...]) -> Schema:
     return {"allOf": [rule([key] if key else [], options, some) for (key, options), some in alike.items()]}
 
 
-def _check(file: Section, stream: Section, mechanism: Section, problems: Problems) -> None:
-    _check_extent(mechanism, problems)
-    _check_options(mechanism, problems)
-    _check_noise(mechanism, problems)
-    _check_pan_private(stream, mechanism, problems)
-    _check_minimum(stream, mechanism, problems)
+def _check(file: Section, stream: Section, mechanism: Section) -> None:
+    _check_extent(mechanism)
+    _check_options(mechanism)
+    _check_noise(mechanism)
+    _check_pan_private(stream, mechanism)
+    _check_minimum(stream, mechanism)
 
 
-def _check_minimum(stream: Section, mechanism: Section, problems: Problems) -> None:
+def _check_minimum(stream: Section, mechanism: Section) -> None:
     """Noise that is to cancel in sums must not be cut off."""
     kind, sink = mechanism.get("kind"), stream.get("sink")
     if kind == Totals.kind and sink is not None and sink.get("minimum") is not None:
-        problems.add(
-            sink.at("minimum"),
-            f"{sink.name('minimum')}: the noise of {kind} cancels in sums only with negative counts left as"
-            " they are; remove it",
+        sink.wrong(
+            "minimum",
+            f"the noise of {kind} cancels in sums only with negative counts left as they are; remove it",
         )
 
 
-def _check_extent(mechanism: Section, problems: Problems) -> None:
+def _check_extent(mechanism: Section) -> None:
     """A kind has the one key that says how many timestamps its epsilon covers, and no other."""
     kind = mechanism.get("kind")
     if kind is None:
         return
     needed = extent_of(kind)
     if needed and needed not in mechanism.positions and needed not in mechanism.misspelt:
-        problems.add(
-            mechanism.position, f"{mechanism.path} lacks {needed}; add {needed}: {EXTENT_HELP[needed]}"
-        )
+        mechanism.note(needed, f"{mechanism.path} lacks {needed}; add {needed}: {EXTENT_HELP[needed]}")
     for key in EXTENT.values():
         if key != needed and key in mechanism.positions:
             instead = f"its epsilon covers a {needed}" if needed else "its epsilon covers single timestamps"
-            problems.add(
-                mechanism.at(key), f"{mechanism.name(key)}: {kind} has no {key}, {instead}; remove it"
-            )
+            mechanism.wrong(key, f"{kind} has no {key}, {instead}; remove it")
 
 
-def _check_options(mechanism: Section, problems: Problems) -> None:
+def _check_options(mechanism: Section) -> None:
     kind = mechanism.get("kind")
     if kind is None:
         return
     for option in OPTIONS:
         if option == "noise" and option in mechanism.positions and option not in options_of(kind):
-            problems.add(mechanism.at(option), f"{mechanism.name(option)}: {_why_laplace(kind)}")
+            mechanism.wrong(option, _why_laplace(kind))
         elif option == "delta" and mechanism.get("noise") == "gaussian" and "noise" not in options_of(kind):
             continue  # it goes with the noise
         elif option in mechanism.positions and option not in options_of(kind):
             kinds = tuple(sorted(other for other in registry.KINDS if option in options_of(other)))
-            problems.add(
-                mechanism.at(option),
-                f"{mechanism.name(option)}: {kind} has no option {option}; remove it, or use {one_of(kinds)}",
-            )
+            mechanism.wrong(option, f"{kind} has no option {option}; remove it, or use {one_of(kinds)}")
 
 
 def _why_laplace(kind: str) -> str:
@@ -171,48 +162,47 @@ def _why_laplace(kind: str) -> str:
     return f"{kind} has no Gaussian noise, because {why}; remove it, or use {takers}"
 
 
-def _check_noise(mechanism: Section, problems: Problems) -> None:
+def _check_noise(mechanism: Section) -> None:
     """Gaussian noise needs a delta that promises something, and nothing else has one of that meaning."""
     kind, noise, given = mechanism.get("kind"), mechanism.get("noise"), mechanism.get("delta")
     if kind is None or not {"noise", "delta"} & options_of(kind):
         return
     gaussian = noise == "gaussian" and "noise" in options_of(kind)
     if gaussian and "delta" not in mechanism.positions:
-        problems.add(
-            mechanism.at("noise"),
-            f"{mechanism.name('noise')}: gaussian needs a delta, the probability with which the promise may"
-            " fail; add delta: 1e-9, or for n users at most 1 / (1000 n)",
+        mechanism.wrong(
+            "noise",
+            "gaussian needs a delta, the probability with which the promise may fail; add delta: 1e-9, or"
+            " for n users at most 1 / (1000 n)",
         )
     if given is None:
         return
-    name, place = mechanism.name("delta"), mechanism.at("delta")
     if gaussian and given.value > LARGEST_DELTA:
-        problems.add(
-            place,
-            f"{name}: found {given.text}, expected at most {number(LARGEST_DELTA)}; a mechanism that"
-            " publishes each user with that probability would keep the promise, so choose it far below 1/n"
-            " for n users, such as 1e-9",
+        mechanism.wrong(
+            "delta",
+            f"found {given.text}, expected at most {number(LARGEST_DELTA)}; a mechanism that publishes each"
+            " user with that probability would keep the promise, so choose it far below 1/n for n users, such"
+            " as 1e-9",
         )
     elif not gaussian and "noise" in options_of(kind):
-        problems.add(place, f"{name}: is for noise: gaussian; add that, or remove it")
+        mechanism.wrong("delta", "is for noise: gaussian; add that, or remove it")
     elif not gaussian and given.value < Fraction(1, 10**6):
-        problems.add(place, f"{name}: found {given.text}, expected at least 1/1000000")
+        mechanism.wrong("delta", f"found {given.text}, expected at least 1/1000000")
 
 
 #: Of records of a pan-private stream. Which of them are depends on whose events count.
 _TWICE = "records are judged twice"
 
 
-def _check_pan_private(stream: Section, mechanism: Section, problems: Problems) -> None:
+def _check_pan_private(stream: Section, mechanism: Section) -> None:
     """What pan-privacy needs of the other settings (docs/decisions/0011-pan-private.md)."""
     counts = stream.get("counts")
     trusted = counts is not None and counts.get("contributions") == TRUSTED
     if mechanism.get("pan_private") is None:
         if counts is not None and trusted and "pan_private" not in mechanism.positions:
-            problems.add(
-                counts.at("contributions"),
-                f"{counts.name('contributions')}: trusted is for streams with pan_private, where nobody can"
-                " check it; give the bound as a whole number",
+            counts.wrong(
+                "contributions",
+                "trusted is for streams with pan_private, where nobody can check it; give the bound as a"
+                " whole number",
             )
         return
     needs = (
@@ -224,23 +214,23 @@ def _check_pan_private(stream: Section, mechanism: Section, problems: Problems) 
         (stream.get("source"), "time_zone", None, f"{_TWICE}, and time zones follow a database"),
         (stream.get("timeline"), "on_missing", "wait", "its one partition cannot be left out"),
     )
-    _check_room(stream.get("timeline"), mechanism, problems)
+    _check_room(stream.get("timeline"), mechanism)
     for section, key, needed, why in needs:
         if section is not None and section.get(key) not in (needed, None):
             what = f"no {key}" if needed is None else f"{key}: {needed}"
-            problems.add(section.at(key), f"{section.name(key)}: pan_private needs {what}, because {why}")
+            section.wrong(key, f"pan_private needs {what}, because {why}")
 
 
-def _check_room(timeline: Section | None, mechanism: Section, problems: Problems) -> None:
+def _check_room(timeline: Section | None, mechanism: Section) -> None:
     """A look is announced in the first half of the time between two releases, and a worker needs a while."""
     if timeline is None or mechanism.get("pan_private") != "announced":
         return
     interval, skew = timeline.get("interval"), timeline.get("clock_skew")
     if interval is not None and skew is not None and interval < skew + LEAST_ROOM:
-        problems.add(
-            timeline.at("interval"),
-            f"{timeline.name('interval')}: is {duration_text(interval)}; for announced looks it has to exceed"
-            f" clock_skew by {duration_text(LEAST_ROOM)}: lengthen it, or use pan_private: single",
+        timeline.wrong(
+            "interval",
+            f"is {duration_text(interval)}; for announced looks it has to exceed clock_skew by"
+            f" {duration_text(LEAST_ROOM)}: lengthen it, or use pan_private: single",
         )
 
 

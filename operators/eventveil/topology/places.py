@@ -99,21 +99,19 @@ class PlacesShape(Shape):
         if not isinstance(node, Items):
             return One(self.kind).read(node, name, reading)  # type: ignore[no-any-return]
         if not 2 <= len(node.items) <= MOST_FIELDS:
-            reading.problems.add(
+            return reading.invalid(
                 node.position,
                 f"{name}: found a list of {len(node.items)}, expected a JSON pointer or 2 to"
                 f" {MOST_FIELDS} fields",
             )
-            return INVALID
         read = [One(self.kind).read(item, name, reading) for item in node.items]
         if any(one is INVALID for one in read):
             return INVALID
         for place, one in enumerate(read):
             if one in read[:place]:
-                reading.problems.add(
+                return reading.invalid(
                     node.items[place].position, f"{name}: {shorten(one)} is listed a second time; remove one"
                 )
-                return INVALID
         return fields.joined(read)
 
     def schema(self) -> Schema:

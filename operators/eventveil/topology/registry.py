@@ -8,7 +8,6 @@ from urllib.parse import SplitResult, urlsplit
 from eventveil.model.topology import BY_SCHEMA
 from eventveil.topology.build import all_streams_of, parts_of
 from eventveil.topology.fields import Section
-from eventveil.topology.problems import Problems
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _TLS = ("ca", "certificate", "key", "key_password")
@@ -20,30 +19,30 @@ _TOKENS = ("token", "token_file", "token_url")
 _WITH_TOKEN_URL = ("client_id", "client_secret", "scope", "token_ca")
 
 
-def check_registry(file: Section, problems: Problems) -> None:
+def check_registry(file: Section) -> None:
     """Note every broken rule."""
     registry = file.get("registry")
     url = registry.get("url") if registry is not None else None
     given = registry is not None and "url" in registry.positions
     by_schema = [*_by_schema(file)]
     for section, what in () if given else by_schema:
-        problems.add(
-            section.at("format"),
-            f"{section.name('format')}: {section.get('format')} {what} the schemas of a registry, and"
-            " the file names none; add registry: {url: https://...} at the top level",
+        section.wrong(
+            "format",
+            f"{section.get('format')} {what} the schemas of a registry, and the file names none; add"
+            " registry: {url: https://...} at the top level",
         )
-    _check_sinks(file, problems)
+    _check_sinks(file)
     if registry is None or not registry.positions:
         return
     if not by_schema and all(one.get("source") and one.get("sink") for one in all_streams_of(file).values()):
-        problems.add(
+        registry.problems.add(
             registry.position,
             "registry has no effect: no source has format: avro or protobuf, and no sink avro or json-schema;"
             " remove it",
         )
     if not given:
-        problems.add(registry.position, "registry lacks url; add the address that serializers use")
-    _check_access(registry, url, problems)
+        registry.note("url", "registry lacks url; add the address that serializers use")
+    _check_access(registry, url)
 
 
 def _by_schema(file: Section) -> Iterator[tuple[Section, str]]:
@@ -56,57 +55,50 @@ def _by_schema(file: Section) -> Iterator[tuple[Section, str]]:
             yield sink, "is written by"
 
 
-def _check_sinks(file: Section, problems: Problems) -> None:
+def _check_sinks(file: Section) -> None:
     for _, _, sink in parts_of(file, "sink"):
         if sink.get("format") == "avro" and sink.get("counts") == "array":
-            problems.add(
-                sink.at("counts"),
-                f"{sink.name('counts')}: with format: avro every count is a row with the name of its column;"
-                " remove counts: array, or take format: json-schema",
+            sink.wrong(
+                "counts",
+                "with format: avro every count is a row with the name of its column; remove counts: array,"
+                " or take format: json-schema",
             )
 
 
-def _check_access(registry: Section, url: str | None, problems: Problems) -> None:
+def _check_access(registry: Section, url: str | None) -> None:
     for key, other in _TOGETHER:
         if key in registry.positions and other not in registry.positions:
-            problems.add(registry.at(key), f"registry.{key} is set without {other}; give both or neither")
-    _check_token(registry, problems)
+            registry.note(key, f"registry.{key} is set without {other}; give both or neither")
+    _check_token(registry)
     if url is None:
         return
     open_ = [one for one in map(urlsplit, url.split(",")) if one.scheme == "http"]
     for key in _TLS if open_ else ():
         if key in registry.positions:
-            problems.add(
-                registry.at(key), f"registry.{key} has no effect with http://; use https://, or remove it"
-            )
+            registry.note(key, f"registry.{key} has no effect with http://; use https://, or remove it")
     secret = next((key for key in ("password", *_TOKENS) if key in registry.positions), None)
     if secret is not None and any(map(_is_elsewhere, open_)):
         what = "password" if secret == "password" else "token"
-        problems.add(
-            registry.at("url"), f"registry.url: a {what} over http:// can be read by others; use https://"
-        )
+        registry.note("url", f"registry.url: a {what} over http:// can be read by others; use https://")
 
 
 def _is_elsewhere(url: SplitResult) -> bool:
     return url.netloc.rsplit(":", 1)[0] not in _LOOPBACK and url.netloc not in _LOOPBACK
 
 
-def _check_token(registry: Section, problems: Problems) -> None:
+def _check_token(registry: Section) -> None:
     """One way to say who we are, and whole."""
     ways = [key for key in ("username", *_TOKENS) if key in registry.positions]
     for key in ways[1:]:
-        problems.add(
-            registry.at(key), f"registry.{key} and {ways[0]} are two ways to authenticate; remove one"
-        )
+        registry.note(key, f"registry.{key} and {ways[0]} are two ways to authenticate; remove one")
     for key in _WITH_TOKEN_URL:
         if key in registry.positions and "token_url" not in registry.positions:
-            problems.add(registry.at(key), f"registry.{key} has no effect without token_url; remove it")
+            registry.note(key, f"registry.{key} has no effect without token_url; remove it")
     for key in ("logical_cluster", "identity_pool"):
         if key in registry.positions and not any(one in registry.positions for one in _TOKENS):
-            problems.add(registry.at(key), f"registry.{key} goes with a token only; remove it")
+            registry.note(key, f"registry.{key} goes with a token only; remove it")
     url = registry.get("token_url")
     if url is not None and urlsplit(url).scheme == "http" and _is_elsewhere(urlsplit(url)):
-        problems.add(
-            registry.at("token_url"),
-            "registry.token_url: the secret over http:// can be read by others; use https://",
+        registry.note(
+            "token_url", "registry.token_url: the secret over http:// can be read by others; use https://"
         )

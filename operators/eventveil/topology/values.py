@@ -23,7 +23,6 @@ from eventveil.topology.fields import (
     Shape,
 )
 from eventveil.topology.places import Place
-from eventveil.topology.problems import Problems
 from eventveil.topology.scalars import Choice, Exact, Or, Rational, Schema, Text, TopicName, Whole
 from eventveil.values.stream import HELD_LIMIT, VALUE_LIMIT
 
@@ -46,7 +45,7 @@ class ByKind(Shape):
         record = self.others.get(kind.text if kind else "", self.counts)
         guessed = record is self.counts and isinstance(node, Table) and "counts" not in node.entries
         if guessed and kind and self.kind.read(kind, f"{name}.mechanism.kind", reading) is INVALID:
-            return Section(name, node.position, table=self.counts)
+            return Section(name, node.position, reading.problems, table=self.counts)
         return record.read(node, name, reading)
 
     def schema(self) -> Schema:
@@ -65,16 +64,16 @@ def _kind(node: Node) -> Scalar | None:
     return kind if isinstance(kind, Scalar) else None
 
 
-def _check_grid(file: Section, stream: Section, values: Section, problems: Problems) -> None:
+def _check_grid(file: Section, stream: Section, values: Section) -> None:
     maximum, step = values.get("maximum"), values.get("step")
     if maximum is None or step is None:
         return
     steps = maximum.value / step.value
     if steps.denominator != 1 or steps > VALUE_LIMIT:
-        problems.add(
-            values.at("maximum"),
-            f"{values.name('maximum')}: is {guarantee.number(steps)} steps of {step.text},"
-            f" expected a whole number of them, at most {VALUE_LIMIT}",
+        values.wrong(
+            "maximum",
+            f"is {guarantee.number(steps)} steps of {step.text}, expected a whole number of them, at most"
+            f" {VALUE_LIMIT}",
         )
 
 

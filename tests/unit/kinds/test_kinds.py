@@ -132,7 +132,7 @@ def test_the_section_of_each_stream_is_known_to_be_of_its_kind(
 ) -> None:
     """Pan-private streams are written as counts are, with an option of the mechanism."""
     sections: dict[str, Section] = {}
-    monkeypatch.setattr(loading, "check", lambda file, problems: sections.update(build.all_streams_of(file)))
+    monkeypatch.setattr(loading, "check", lambda file: sections.update(build.all_streams_of(file)))
     load(topology.path, {})
     assert {name: build.written_kind(one) for name, one in sections.items()} == {
         one.name: "counts" if one.kind == "pan-private" else one.kind for one in topology.all_streams
