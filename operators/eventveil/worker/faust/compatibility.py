@@ -6,13 +6,19 @@ Both libraries are pinned; a change of either must come past this list.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import aiokafka
 from aiokafka.client import AIOKafkaClient
-from aiokafka.conn import SaslPlainAuthenticator, ScramAuthenticator
-from aiokafka.consumer.fetcher import Fetcher
+from aiokafka.conn import (
+    AIOKafkaConnection,
+    AIOKafkaProtocol,
+    SaslPlainAuthenticator,
+    ScramAuthenticator,
+    create_conn,
+)
+from aiokafka.consumer.fetcher import Fetcher, FetchResult, PartitionRecords
 from aiokafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
 from faust.app.base import App
 from faust.tables.recovery import Recovery
@@ -35,6 +41,7 @@ _MEMBERS: dict[type, tuple[str, ...]] = {
         "error_future",
         "_get_actions_per_node",
     ),
+    PartitionRecords: ("_unpack_records", "_consume_aborted_up_to", "_contains_abort_marker"),
     AIOKafkaClient: ("_metadata_update",),
     SubscriptionState: ("subscription", "reassignment_in_progress", "fetch_context"),
     TopicPartitionState: ("position", "has_valid_position", "seek", "paused"),
@@ -42,19 +49,20 @@ _MEMBERS: dict[type, tuple[str, ...]] = {
     ScramAuthenticator: ("_step",),
 }
 
-#: What the faster ways past aiokafka's own (``fetches``, ``frames``) were written for.
+#: What the ways past aiokafka's own (``fetches``, ``frames``) were written for.
 _AIOKAFKA = "0.14.0"
-
-
-def unlike(names: Mapping[Callable[..., Any], Sequence[str]], missing: Sequence[str] = ()) -> str:
-    """Why a way past aiokafka's own cannot be taken; empty if it can.
-
-    ``names``: what aiokafka's functions have to use themselves; ``missing``: what else is absent.
-    """
-    if aiokafka.__version__ != _AIOKAFKA:
-        return f"aiokafka {aiokafka.__version__} instead of {_AIOKAFKA}"
-    unused = [name for own, used in names.items() for name in used if name not in own.__code__.co_names]
-    return f"aiokafka without {', '.join([*missing, *unused])}" if missing or unused else ""
+#: What functions of aiokafka, of which these take the place or that lead to them, have to use themselves.
+_NAMES: dict[Callable[..., Any], tuple[str, ...]] = {
+    PartitionRecords.__init__: ("_tp", "_records", "_check_crcs", "_isolation_level", "_aborted_producers",
+                                "_records_iterator", "next_fetch_offset"),
+    FetchResult.__init__: ("_partition_records",),
+    Fetcher._proc_fetch_request: ("MemoryRecords",),
+    AIOKafkaConnection.connect: ("AIOKafkaProtocol", "_protocol", "_create_reader_task"),
+    AIOKafkaConnection._create_reader_task: ("_read",),
+    AIOKafkaConnection._read: ("readexactly", "_handle_frame"),
+    AIOKafkaProtocol.connection_lost: ("_closed_fut",),
+    create_conn: ("AIOKafkaConnection",),
+}  # fmt: skip
 
 
 def check_private_members() -> None:
@@ -65,6 +73,14 @@ def check_private_members() -> None:
         for name in names
         if not hasattr(owner, name)
     ]
+    missing += [
+        f"{own.__module__}.{own.__qualname__} with {name}"
+        for own, names in _NAMES.items()
+        for name in names
+        if name not in own.__code__.co_names
+    ]
+    if aiokafka.__version__ != _AIOKAFKA:
+        missing.append(f"aiokafka {_AIOKAFKA}")
     if missing:
         raise EventveilError(
             f"this version of Faust or aiokafka is not supported: {', '.join(missing)} not found; "

@@ -43,7 +43,7 @@ from eventveil.kafka.settings import aiokafka as aiokafka_settings
 from eventveil.model.records import MAX_MESSAGE_BYTES, NO_EPOCH, Chunk, TopicPartition
 from eventveil.model.topology import Kafka
 from eventveil.worker.faust import fetches, frames
-from eventveil.worker.faust.fetches import Block, WalkedBlock
+from eventveil.worker.faust.fetches import Block
 
 #: For how long a fetch is waited for at once, and how often one looks whether a partition is owned yet.
 _WAIT_SECONDS, _LOOK_SECONDS = 1.0, 0.01
@@ -64,10 +64,6 @@ _ASK_MS, _ASK_AT_REST_MS, _REST_SECONDS = 250, 1000, 5.0
 _GATHERED_BYTES, _GATHER_MS, _BEFORE_DUE_MS, _LEAST_MS, _FEW = 1024 * 1024, 1000, (50, 5), 20, 2_000
 #: For so long records are counted, to know how many come.
 _PACE_SECONDS = 1.0
-#: Of a chunk that aiokafka unpacks; the others are bounded where they are made.
-_MAX_RECORDS = 2_000
-#: Why aiokafka unpacks its fetches itself, at several times the cost; empty if it does not.
-_STOCK = fetches.unsupported()
 
 
 #: Brokers take group.instance.id up to 249 characters; what stands for the topics takes the others.
@@ -177,14 +173,8 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
     _waiter: asyncio.Future[None] | None = None
 
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
-        if _STOCK:
-            self.log.warning("falling back to the slower fetch path (results are identical): %s", _STOCK)
-        else:
-            fetches.keep_bytes()
-        if reason := frames.unsupported():
-            self.log.warning("falling back to slower socket reads (results are identical): %s", reason)
-        else:
-            frames.read_whole_answers()
+        fetches.keep_bytes()
+        frames.read_whole_answers()
         create_no_topics()
         delivery: Delivery = transport.delivery
         self._own_timed = delivery.own_timed
@@ -317,7 +307,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             return None
         # With a timeout of zero this never yields to the loop, so the positions belong to the records.
         source = _records_of(fetcher, tp)
-        block = await (self._stock_records if _STOCK else self._block)(fetcher, tp)
+        block = await self._block(fetcher, tp)
         after = _position(consumer, tp)
         if after is None or after == start:
             return None
@@ -332,13 +322,6 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             block: Block = blocks[0]
             return block
         return Block()
-
-    async def _stock_records(self, fetcher: Any, tp: TopicPartition) -> Block:
-        """The same as aiokafka unpacks it."""
-        block = WalkedBlock(own_times=tp.topic in self._own_timed)
-        for records in (await fetcher.fetched_records({tp}, timeout=0, max_records=_MAX_RECORDS)).values():
-            block.add(records, 0, None)
-        return block
 
     def _be_patient(self, fetcher: Any) -> None:
         """Set for how long brokers may keep the next fetch, and how much ends it."""
@@ -496,7 +479,7 @@ def _let_rest(consumer: aiokafka.AIOKafkaConsumer, resting: Collection[TopicPart
 
 def _is_used_up(fetcher: Any, partition: TopicPartition) -> bool:
     """Whether a fetch has no more batches of records, although aiokafka may not have noticed yet."""
-    records = None if _STOCK else _records_of(fetcher, partition)
+    records = _records_of(fetcher, partition)
     return records is not None and not records._records.has_next()
 
 

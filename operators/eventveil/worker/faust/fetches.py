@@ -4,8 +4,8 @@ aiokafka unpacks a fetch with a generator that makes an object of eleven fields 
 generator takes its place in the same PartitionRecords, with the same checks in the same order, and gives a
 block of many records at a time. Consecutive batches are a run, which the compiled kernel reads at once
 (``eventveil.worker.faust.record_batches``); where that is not possible, aiokafka walks from record to record,
-and what one costs beyond its parsing is a slot in a list. It leans on private members of aiokafka; where they
-are not as expected (``unsupported``), aiokafka's own stays in place. The results are always the same.
+and what one costs beyond its parsing is a slot in a list. It leans on private members of aiokafka
+(``eventveil.worker.faust.compatibility``). The results are those of aiokafka's own.
 """
 
 from __future__ import annotations
@@ -23,25 +23,16 @@ import cramjam
 import numpy as np
 from aiokafka import codec
 from aiokafka.consumer import fetcher
-from aiokafka.consumer.fetcher import READ_COMMITTED, Fetcher, FetchResult, PartitionRecords
+from aiokafka.consumer.fetcher import READ_COMMITTED, PartitionRecords
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.memory_records import MemoryRecords
 from numpy.typing import NDArray
 
 from eventveil.model.records import NO_APPEND_TIME, NO_EPOCH, NO_OWN_TIME, Headers
 from eventveil.process import kernel
-from eventveil.worker.faust.compatibility import unlike
 from eventveil.worker.faust.record_batches import Body, RecordColumns, read, walk
 
 LOG_APPEND_TIME = 1
-#: The member functions and attributes that the generator uses.
-_METHODS = ("_unpack_records", "_consume_aborted_up_to", "_contains_abort_marker")
-_NAMES: dict[Callable[..., Any], tuple[str, ...]] = {
-    PartitionRecords.__init__: ("_tp", "_records", "_check_crcs", "_isolation_level", "_aborted_producers",
-                                "_records_iterator", "next_fetch_offset"),
-    FetchResult.__init__: ("_partition_records",),
-    Fetcher._proc_fetch_request: ("MemoryRecords",),
-}  # fmt: skip
 #: Records that a block takes, and roughly the bytes of their values: a run, unless its batches are huge.
 #: Each step of an array costs some microseconds, however few records there are.
 _MOST_RECORDS = 65_536
@@ -62,11 +53,6 @@ _UNCOMPRESSED: dict[int, Callable[[bytes | memoryview], Any]] = {
     4: cramjam.zstd.decompress,
 }  # fmt: skip
 _GZIP = 1
-
-
-def unsupported() -> str:
-    """Why this version of aiokafka has to unpack its fetches itself; empty if it has not."""
-    return unlike(_NAMES, [name for name in _METHODS if not hasattr(PartitionRecords, name)])
 
 
 class Fetch:

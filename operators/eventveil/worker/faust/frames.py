@@ -2,8 +2,8 @@
 
 aiokafka reads through asyncio's StreamReader, whose buffer is full after 64 KiB: of an answer of megabytes
 each part is read and appended, reading is paused and resumed, and then all is copied once more. Here the
-socket, or TLS, writes each answer into its own bytes. It leans on private members of aiokafka; where they are
-not as expected (``unsupported``), aiokafka's own way stays in place. The answers are the same.
+socket, or TLS, writes each answer into its own bytes. It leans on private members of aiokafka
+(``eventveil.worker.faust.compatibility``). The answers are the same.
 """
 
 from __future__ import annotations
@@ -11,31 +11,16 @@ from __future__ import annotations
 import asyncio
 import io
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from aiokafka import conn
 from aiokafka.conn import AIOKafkaConnection, AIOKafkaProtocol
 
-from eventveil.worker.faust.compatibility import unlike
-
-#: What the connection's own functions use that this takes the place of.
-_NAMES: dict[Callable[..., Any], tuple[str, ...]] = {
-    AIOKafkaConnection.connect: ("AIOKafkaProtocol", "_protocol", "_create_reader_task"),
-    AIOKafkaConnection._create_reader_task: ("_read",),
-    AIOKafkaConnection._read: ("readexactly", "_handle_frame"),
-    AIOKafkaProtocol.connection_lost: ("_closed_fut",),
-    conn.create_conn: ("AIOKafkaConnection",),
-}
 #: An answer is as long as the number before it says, which has this many bytes.
 _HEAD = 4
 #: Answers that fit into it are read at once, several if they are there.
 _SMALL = 64 * 1024
-
-
-def unsupported() -> str:
-    """Why this version of aiokafka has to read its sockets itself; empty if it has not."""
-    return unlike(_NAMES)
 
 
 def read_whole_answers() -> None:

@@ -307,11 +307,7 @@ def test_a_wait_ends_when_times_have_to_be_told_anew(fetcher: Any) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("stock", ["", "for a test"])
-def test_records_come_with_their_own_times_only_in_topics_that_are_asked_for_them(
-    stock: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver, "_STOCK", stock)
+def test_records_come_with_their_own_times_only_in_topics_that_are_asked_for_them() -> None:
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, 0, 0, 10**6)
     for offset, time in enumerate((7, -1, 5)):
         builder.append(offset, time, None, b"v", [])
@@ -328,8 +324,7 @@ def test_records_come_with_their_own_times_only_in_topics_that_are_asked_for_the
             return {PLACE: [*source]}
 
         made: Any = SimpleNamespace(_records={PLACE: fetched}, fetched_records=fetched_records)
-        find = thread._stock_records if stock else thread._block
-        block = asyncio.run(find(made, PLACE))
+        block = asyncio.run(thread._block(made, PLACE))
         chunk = driver._as_chunk(PLACE, 1, 0, block, 3)
         assert [*chunk.append_times] == [NO_APPEND_TIME] * 3
         return [*chunk.own_times]

@@ -10,7 +10,6 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-import aiokafka
 import pytest
 from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 from aiokafka.consumer import fetcher
@@ -463,11 +462,3 @@ def test_fetches_keep_their_bytes_once_that_was_asked_for(monkeypatch: pytest.Mo
         assert kept.next_batch().base_offset == stock.next_batch().base_offset
         assert kept.bytes_of_batch == batch
     assert not kept.has_next()
-
-
-def test_the_pinned_aiokafka_is_supported_and_another_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fetches.unsupported() == ""
-    monkeypatch.setattr(fetches, "_METHODS", ("_consume_aborted_up_to", "_gone"))
-    assert "_gone" in fetches.unsupported()
-    monkeypatch.setattr(aiokafka, "__version__", "9.9.9")
-    assert fetches.unsupported() == "aiokafka 9.9.9 instead of 0.14.0"

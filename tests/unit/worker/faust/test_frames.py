@@ -12,10 +12,8 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-import aiokafka
 import pytest
 from aiokafka import conn
-from aiokafka.conn import AIOKafkaConnection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -152,15 +150,6 @@ def test_a_connection_hands_on_its_answers_and_is_not_kept_alive() -> None:
         server.close()
 
     asyncio.run(check())
-
-
-def test_another_aiokafka_reads_its_sockets_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert frames.unsupported() == ""
-    with monkeypatch.context() as other:
-        other.setattr(frames, "_NAMES", {AIOKafkaConnection.connect: ("_gone",)})
-        assert frames.unsupported() == "aiokafka without _gone"
-    monkeypatch.setattr(aiokafka, "__version__", "9.9.9")
-    assert frames.unsupported() == "aiokafka 9.9.9 instead of 0.14.0"
 
 
 def test_connections_are_replaced_where_aiokafka_looks_them_up(monkeypatch: pytest.MonkeyPatch) -> None:
