@@ -72,9 +72,9 @@ def run_audit(
     cluster = Cluster(topology.kafka)
     updater = None if witness is None else WitnessUpdater(topology, cluster, witness)
     sinks = {stream.name: kind_of(stream).sink(stream) for stream in topology.all_streams}
-    ledger_places = _places(cluster, topology.ledger)
-    sink_places = {name: _places(cluster, sink) for name, sink in sinks.items()}
-    control = _places(cluster, topology.control) if topology.control in beside(topology) else []
+    ledger_places = cluster.topic(topology.ledger).places
+    sink_places = {name: cluster.topic(sink).places for name, sink in sinks.items()}
+    control = cluster.topic(topology.control).places if topology.control in beside(topology) else []
     all_sinks = [*control, *(place for places in sink_places.values() for place in places)]
     if barrier:
         decided, ledger_ends, sink_ends = proven_ends(topology, ledger_places, all_sinks)
@@ -103,10 +103,6 @@ def timelines_of(topology: Topology) -> dict[str, Timeline | None]:
     """The timelines of all streams by name; None for a value stream, whose ledger has no times."""
     known = {stream.name: stream.timeline for stream in topology.streams}
     return {stream.name: known.get(stream.name) for stream in topology.all_streams}
-
-
-def _places(cluster: Cluster, topic: str) -> list[TopicPartition]:
-    return [TopicPartition(topic, partition) for partition in range(cluster.topic(topic).partitions)]
 
 
 def _changes(kafka: Kafka, ends: Offsets) -> dict[str, list[Change]]:

@@ -74,7 +74,8 @@ def report(
     refuse_existing({"--output" if output else "the page": path}, force)
     try:
         found = None if without_audit else _audit(loaded, witness, barrier=barrier)
-        made = document(loaded, _sha256(topology), format_rfc3339(_now()), found)
+        digest = hashlib.sha256(Path(topology).read_bytes()).hexdigest()
+        made = document(loaded, digest, format_rfc3339(_now()), found)
         _write(made, path)
     except (EventveilError, KafkaException, OSError) as error:
         # A witness that misses something says what to do; a page without an audit is no remedy for that.
@@ -136,11 +137,6 @@ def _findings(audited: Audited) -> Iterator[object]:
         for report in one.reports:
             yield from report.findings
     yield from audited.strangers
-
-
-def _sha256(path: str) -> str:
-    """Raises OSError."""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def _now() -> int:

@@ -45,7 +45,7 @@ def status(topology: str, as_json: bool) -> None:
         fields = {
             "topology": loaded.name,
             "at": format_rfc3339(now),
-            "streams": [_fields(one) for one in found],
+            "streams": [{**one.fields(), "well": _is_well(one)} for one in found],
             "values": [_value_fields(*one) for one in values],
             "unread": unread,
         }
@@ -92,10 +92,6 @@ def _read_values(topology: Topology, cluster: Cluster) -> list[tuple[ReadingStre
 
 def _is_well(one: Status) -> bool:
     return not one.is_late and one.state in {"counting", "unknown"}
-
-
-def _fields(one: Status) -> dict[str, object]:
-    return {**one.fields(), "well": _is_well(one)}
 
 
 def _value_fields(stream: ReadingStream, newest: list[Reading]) -> dict[str, object]:

@@ -239,11 +239,7 @@ class Cluster:
         while len(found := self.topics(futures)) < len(futures) and time.monotonic() < give_up:
             time.sleep(0.1)
         # Leaders are known a little later still.
-        self.end_offsets(
-            TopicPartition(topic.name, number)
-            for topic in found.values()
-            for number in range(topic.partitions)
-        )
+        self.end_offsets(place for topic in found.values() for place in topic.places)
 
     def grow(self, name: str, partitions: int) -> None:
         """Give a topic ``partitions``, unless it has them already, and wait until they can be used."""

@@ -141,20 +141,15 @@ def _consumer(kafka: Kafka, isolation: Isolation, settings: Mapping[str, int] | 
 
 
 def _until(consumer: Consumer, end: int) -> Iterator[Message]:
-    for message in _messages(consumer):
+    for message in chain.from_iterable(_batches(consumer)):
         if offset_of(message) >= end:
             return
         if message.error() is None:
             yield message
 
 
-def _messages(consumer: Consumer) -> Iterator[Message]:
-    """Records and end-of-partition events, without end."""
-    return chain.from_iterable(_batches(consumer))
-
-
 def _batches(consumer: Consumer) -> Iterator[list[Message]]:
-    """The same, as many as there are at a time."""
+    """Records and end-of-partition events, without end, as many as there are at a time."""
     while True:
         first = consumer.poll(_SILENCE_SECONDS)
         if first is None:

@@ -221,7 +221,8 @@ class Forecast:
         """What each mixture has to know of a timestamp ``gap`` after the last publication."""
         profile, uncertain = self._profile.at(terms) if self._profile else (1.0, 0.0)
         seasons, variances = self._own.at(terms, self._classes) if self._own else (_NONE, _NONE)
-        fades, level = self._fades(gap), self.level
+        fades = exp_of(-gap / self.periods[0]) if self.periods else 1.0
+        level = self.level
         for part, mixture in self._mixtures:
             own, uncertainty = _of(seasons, part), _of(variances, part)
             phi = self.scatter.phi[part]
@@ -256,9 +257,6 @@ class Forecast:
 
     def _terms(self, timestamp: int) -> Floats:
         return self._harmonics.at(timestamp) if self._harmonics else np.zeros(0)
-
-    def _fades(self, gap: int) -> float:
-        return exp_of(-gap / self.periods[0]) if self.periods else 1.0
 
     def grown(self, levels: Floats, variance: float, window: int) -> Forecast:
         """One for further columns as well, that were at these levels so far, known with this variance.
