@@ -20,7 +20,7 @@ from eventveil.counting.users import Users
 from eventveil.decoding.places import Envelope
 from eventveil.decoding.rules import Decoder, Rejection, parse, weigh
 from eventveil.model.fields import joined
-from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Chunk, Origin
+from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Chunk
 from eventveil.model.topology import Condition, Discover, NameMap, Source, Stream
 from eventveil.tasks import passed_on
 from eventveil.tasks.aggregate import PartitionAggregator
@@ -329,13 +329,13 @@ def _observe(aggregator: PartitionAggregator, singles: dict[str, OneByOne], chun
     for index, offset in enumerate(chunk.offsets):
         if offset < aggregator.position:
             continue
-        append_time, order = chunk.append_times[index], Origin(0, 0, offset)
+        append_time, order = chunk.append_times[index], (0, 0, offset)
         headers = chunk.headers[index] or () if chunk.headers else ()
         own_time = chunk.own_times[index] if chunk.own_times else NO_OWN_TIME
         around = Envelope(chunk.keys[index], headers, append_time, own_time)
         if rekeyed:
             told = dict(headers)
-            order = Origin(append_time, int(told[passed_on._PARTITION]), offset)
+            order = append_time, int(told[passed_on._PARTITION]), offset
             own_time = int(told.get(passed_on._OWN_TIME, NO_OWN_TIME))
             around = Envelope(
                 told.get(passed_on._KEY), passed_on._own_headers(headers), append_time, own_time

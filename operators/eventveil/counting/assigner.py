@@ -54,10 +54,9 @@ from eventveil.process import kernel
 class Rows:
     """Records of a chunk as columns of equal length; ``origins`` only of re-keyed ones.
 
-    Those are rows of append time, partition and offset, as in ``Origin``. ``parts`` are what bulk decoding is
-    sure of, each row in one of them at most. ``shared``: more than one stream asks for the documents.
-    ``keys``, ``headers`` and ``own_times`` may be empty where there are none. ``schemas`` are those of the
-    chunk.
+    Those are rows of append time, partition and offset. ``parts`` are what bulk decoding is sure of, each row
+    in one of them at most. ``shared``: more than one stream asks for the documents. ``keys``, ``headers`` and
+    ``own_times`` may be empty where there are none. ``schemas`` are those of the chunk.
     """
 
     offsets: NDArray[np.int64]

@@ -161,11 +161,6 @@ class Filter:
         self._around = [*map(_compile, around)]
         self._inside = [_compile(one) for one in conditions if not fields.in_envelope(one.field)]
 
-    @property
-    def asks_around(self) -> bool:
-        """Whether there is a condition on the record around the value."""
-        return bool(self._around)
-
     def passes_around(self, envelope: Envelope) -> bool:
         """Whether the conditions hold that need no value."""
         return all(passes(None, envelope) for passes in self._around)

@@ -50,17 +50,6 @@ class TopicPartition(NamedTuple):
         return Outgoing(self.topic, value, key, self.partition, headers)
 
 
-class Origin(NamedTuple):
-    """Where a re-keyed record comes from. Origins of one user's events are in the order in which they count.
-
-    ``append_time`` is the broker's, of the original record.
-    """
-
-    append_time: int
-    partition: int
-    offset: int
-
-
 class Mark(NamedTuple):
     """Every event of ``partition`` that was appended before ``passed`` (epoch ms) has been passed on."""
 

@@ -152,11 +152,6 @@ class MemoryLog:
         self._counts[topic], self._stamped[topic] = partitions, stamped
         self._partitions |= {TopicPartition(topic, number): _Partition() for number in range(partitions)}
 
-    def stamp(self, topic: str, stamped: bool) -> None:
-        """Change whether the records that are appended from now on get the time of the log."""
-        self.partitions(topic)
-        self._stamped[topic] = stamped
-
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has."""
         if topic not in self._counts:

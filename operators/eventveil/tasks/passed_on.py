@@ -229,8 +229,8 @@ def mark(topic: str, partition: int, passed: int, to: int) -> Outgoing:
 def read_passed_on(chunk: Chunk) -> tuple[Chunk, Integers, list[Mark]]:
     """The events of a re-keyed chunk as they were before, where each comes from, and the marks.
 
-    Origins are rows of append time, partition and offset, as in ``Origin``. Raises StateRefused for a record
-    that nobody but this program can have written.
+    Origins are rows of append time (the broker's), partition and offset: of one user's events in the order
+    in which they count. Raises StateRefused for a record that nobody but this program can have written.
     """
     if kernel.NATIVE is not None and isinstance(chunk.headers, PackedHeaders):
         headers = chunk.headers

@@ -186,10 +186,8 @@ def test_a_chunk_before_an_open_transaction_ends_there() -> None:
 
 
 def test_records_have_no_append_time_where_the_log_does_not_stamp_them() -> None:
-    log = filled(stamped=False)
-    log.stamp("topic", True)
-    log.append([module.Outgoing("topic", b"stamped", None, 0)])
-    assert [*log.read(PLACE).append_times] == [module.NO_APPEND_TIME] * 3 + [1_000]
+    assert [*filled(stamped=False).read(PLACE).append_times] == [module.NO_APPEND_TIME] * 3
+    assert [*filled(stamped=True).read(PLACE).append_times] == [1_000] * 3
 
 
 def test_a_transaction_may_last_as_long_as_it_was_told_and_not_a_millisecond_more() -> None:

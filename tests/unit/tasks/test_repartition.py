@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import pytest
@@ -16,7 +16,7 @@ from eventveil.counting.counter import CounterState
 from eventveil.decoding.avro import AvroSchema
 from eventveil.model.errors import StateRefused
 from eventveil.model.reach import Reach
-from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Chunk, Mark, Origin, Outgoing, TopicPartition
+from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, Chunk, Mark, Outgoing, TopicPartition
 from eventveil.tasks.aggregate import PartitionAggregator
 from eventveil.tasks.passed_on import read_passed_on
 from eventveil.tasks.repartition import Capture, Rekeyer, RekeyerState
@@ -32,6 +32,14 @@ CHANGELOG = TopicPartition("changelog", 3)
 
 def rekeyer(state: RekeyerState = START) -> Rekeyer:
     return Rekeyer(VISITS.source, [VISITS.timeline], 2, state, CHANGELOG)
+
+
+class Origin(NamedTuple):
+    """Where a re-keyed record comes from."""
+
+    append_time: int
+    partition: int
+    offset: int
 
 
 def read(record: Outgoing) -> tuple[Origin | Mark, bytes | None]:
