@@ -14,9 +14,10 @@ from confluent_kafka.admin import AdminClient
 
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.connection import Address
+from eventveil.kafka.deadline import Deadline
 from eventveil.kafka.links import Link, links
 from eventveil.kafka.log import Isolation, _watermarks, read_table
-from eventveil.kafka.writer import Appended, Writer, _Deadline
+from eventveil.kafka.writer import Appended, Writer
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Kafka
 from eventveil.replay.log import Logged, MemoryLog, MemoryWriter
@@ -190,7 +191,7 @@ class SettledWriter(Writer):
         super().commit(seconds)
         if ended:
             # Asked again, the coordinator answers only once the transaction is complete.
-            self._run(lambda link: self._end_transaction(link, _Deadline(SECONDS), commit=True))
+            self._run(lambda link: self._end_transaction(link, Deadline(SECONDS), commit=True))
 
     def add(self, places: Iterable[TopicPartition]) -> None:
         """Add partitions to the transaction, and write nothing to them."""

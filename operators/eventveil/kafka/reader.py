@@ -28,6 +28,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka.barrier import BARRIER_SECONDS, behind
 from eventveil.kafka.connection import Unanswered, Unreached
+from eventveil.kafka.deadline import FIRST_PAUSE, LONGEST_PAUSE, Deadline
 from eventveil.kafka.epoch_requests import EpochEndRequest
 from eventveil.kafka.links import PASSING, Link, Links, Refused, links
 from eventveil.model.reach import Reach
@@ -45,7 +46,6 @@ _FETCH_BYTES, _FETCH_MS = 1_048_576, 500
 _ANSWER_SECONDS, _SILENCE_SECONDS = 10.0, 30.0
 #: The version of an answer that tells which replica to read from.
 _WITH_REPLICA = 11
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.25
 #: After this an end that is too early is not that of a transaction that is just being committed, so another
 #: broker may lead; after that, waiting for one that shows what was written is told.
 _COMMITTING_SECONDS, QUIET_SECONDS = 0.1, 3.0
@@ -90,7 +90,7 @@ def read_records(
         reading.forget()
     end = reading.end(least)
     position = reading.first() if start is None else start
-    silence = _Silence(place)
+    silence = _silence(place)
     while position < end:
         found = reading.fetch(position)
         try:
@@ -101,9 +101,9 @@ def read_records(
         except ClientError as error:
             raise KafkaException(KafkaError(KafkaError._BAD_MSG, f"{place}: {error}")) from error
         if found.next_fetch_offset == position:
-            silence.wait("nothing was shown below the end")
+            silence.pause("nothing was shown below the end")
         else:
-            position, silence = found.next_fetch_offset, _Silence(place)
+            position, silence = found.next_fetch_offset, _silence(place)
 
 
 def epoch_end(kafka: Kafka, place: TopicPartition, epoch: int, least: int) -> Reach | None:
@@ -123,20 +123,9 @@ def epoch_end(kafka: Kafka, place: TopicPartition, epoch: int, least: int) -> Re
         return None
 
 
-class _Silence:
+def _silence(place: TopicPartition) -> Deadline:
     """Pauses between questions, until nothing new was heard for too long."""
-
-    def __init__(self, place: TopicPartition) -> None:
-        self._place, self._pause = place, _FIRST_PAUSE
-        self._ends = time.monotonic() + _SILENCE_SECONDS
-
-    def wait(self, obstacle: object) -> None:
-        """Wait a little longer than the last time. Raises KafkaException if the time is up."""
-        if time.monotonic() + self._pause > self._ends:
-            told = f"{self._place}: no answer while reading to the end; last failure: {obstacle}"
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, told))
-        time.sleep(self._pause)
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+    return Deadline(_SILENCE_SECONDS, f"{place}: no answer while reading to the end")
 
 
 class _Reading:
@@ -154,7 +143,7 @@ class _Reading:
 
         What was committed a moment ago cannot be read yet: the marker is written after the answer.
         """
-        began, told, pause = time.monotonic(), False, _FIRST_PAUSE
+        began, told, pause = time.monotonic(), False, FIRST_PAUSE
         while (end := self._offset(_LATEST)) < least:
             waited = time.monotonic() - began
             if waited > BARRIER_SECONDS:
@@ -165,7 +154,7 @@ class _Reading:
             if waited > _COMMITTING_SECONDS:
                 self._seek_another()
             time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, LONGEST_PAUSE)
         return end
 
     def _seek_another(self) -> None:
@@ -208,7 +197,7 @@ class _Reading:
 
         Errors that are ``passing`` are waited out.
         """
-        known, silence = links(self._kafka), _Silence(self._place)
+        known, silence = links(self._kafka), _silence(self._place)
         while True:
             try:
                 with known.borrowed() as link:
@@ -224,7 +213,7 @@ class _Reading:
             except Unanswered as error:
                 obstacle = str(error)
             known.forget(self._place.topic)
-            silence.wait(obstacle)
+            silence.pause(obstacle)
 
     def _asked(
         self, known: Links, link: Link, request: Any, right: str, passing: Collection[int]

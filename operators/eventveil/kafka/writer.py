@@ -30,6 +30,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka.cluster import OTHER_COORDINATOR
 from eventveil.kafka.connection import Address, Unanswered, Unreached
+from eventveil.kafka.deadline import LONGEST_PAUSE, Deadline
 from eventveil.kafka.links import Link, Refused, links
 from eventveil.kafka.outgoing import OutgoingBatch, Part, Producer, batches, by_partition, portions
 from eventveil.kafka.succession import LastTransaction, was_committed
@@ -39,7 +40,6 @@ from eventveil.model.topology import Kafka
 
 T = TypeVar("T")
 _ALL_REPLICAS, _TRANSACTION = -1, 1
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.25
 #: So long the answer to a question that is asked again is waited for; another broker may have the right one.
 _INIT_SECONDS = 10.0
 #: So long a leader waits for the replicas before it says that it has not got them, and so long it is given to
@@ -75,28 +75,6 @@ class Appended:
     time: int | None
 
 
-class _Deadline:
-    """Pauses between attempts, until there is no time left for another."""
-
-    def __init__(self, seconds: float) -> None:
-        self._ends = time.monotonic() + seconds
-        self._pause = _FIRST_PAUSE
-
-    @property
-    def left(self) -> float:
-        """Seconds."""
-        return max(0.0, self._ends - time.monotonic())
-
-    def pause(self, obstacle: str) -> None:
-        """Wait a little longer than the last time. Raises KafkaException if the time is up."""
-        if self.left < self._pause:
-            raise KafkaException(
-                KafkaError(KafkaError._TIMED_OUT, f"no success before the deadline; last failure: {obstacle}")
-            )
-        time.sleep(self._pause)
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-
-
 class Writer:
     """The transactional producer of an identity. One thread at a time may call it.
 
@@ -111,18 +89,18 @@ class Writer:
         self._producer: Producer | None = None
         self._sequences: defaultdict[TopicPartition, int] = defaultdict(int)
         self._added: set[TopicPartition] = set()
-        self._deadline = _Deadline(0)
+        self._deadline = Deadline(0)
         self._obstacle = ""
         #: Whether the last transaction of an earlier producer was committed; None if there was none.
         self._last_committed: bool | None = None
 
     def initialise(self, seconds: float) -> None:
         """Fence every earlier producer of the identity, and wait until its transaction is decided."""
-        self._run(lambda link: self._succeed(link, _Deadline(seconds)))
+        self._run(lambda link: self._succeed(link, Deadline(seconds)))
 
     def await_leaders(self, places: Collection[TopicPartition], seconds: float) -> None:
         """Wait until each of these partitions has a leader, or so long."""
-        self._run(lambda link: self._await_leaders(link, places, _Deadline(seconds)))
+        self._run(lambda link: self._await_leaders(link, places, Deadline(seconds)))
 
     def settle(self, places: Iterable[TopicPartition], seconds: float) -> None:
         """End in these partitions what an earlier producer has left open, as its coordinator decided.
@@ -134,13 +112,13 @@ class Writer:
         empty transaction writes the marker that is missing.
         """
         if self._last_committed is not None:
-            self._deadline = _Deadline(seconds)
+            self._deadline = Deadline(seconds)
             self._run(lambda link: self._add(link, places))
             self._end_epoch(seconds, commit=self._last_committed)
 
     def begin(self, seconds: float) -> None:
         """Begin a transaction, whose records have to be written within ``seconds``."""
-        self._deadline = _Deadline(seconds)
+        self._deadline = Deadline(seconds)
 
     def write(self, records: Iterable[Part]) -> list[Appended]:
         """Write records in their order, by partition; they are in the log when it returns."""
@@ -149,7 +127,7 @@ class Writer:
     def commit(self, seconds: float) -> None:
         """Commit the transaction. Raised is also that nobody knows whether it is."""
         if self._added:
-            self._run(lambda link: self._end_transaction(link, _Deadline(seconds), commit=True))
+            self._run(lambda link: self._end_transaction(link, Deadline(seconds), commit=True))
             self._added.clear()
 
     def abort(self, seconds: float) -> None:
@@ -164,7 +142,7 @@ class Writer:
     def _end_epoch(self, seconds: float, *, commit: bool) -> None:
         """End the transaction, and ask for a new epoch once its markers are written."""
         if self._added:
-            self._run(lambda link: self._end_for_good(link, _Deadline(seconds), commit=commit))
+            self._run(lambda link: self._end_for_good(link, Deadline(seconds), commit=commit))
 
     def _run(self, work: Callable[[Link], T]) -> T:
         try:
@@ -175,7 +153,7 @@ class Writer:
         except Unanswered as error:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from error
 
-    def _succeed(self, link: Link, deadline: _Deadline) -> None:
+    def _succeed(self, link: Link, deadline: Deadline) -> None:
         """Become the successor, and learn what has become of the last transaction before that."""
         seen: list[LastTransaction] = []
         while True:
@@ -191,15 +169,15 @@ class Writer:
         assert self._producer is not None
         self._last_committed = was_committed(seen, self._producer)
 
-    def _await_leaders(self, link: Link, places: Collection[TopicPartition], deadline: _Deadline) -> None:
+    def _await_leaders(self, link: Link, places: Collection[TopicPartition], deadline: Deadline) -> None:
         topics = sorted({topic for topic, _ in places})
         while deadline.left:
             leaders = self._links.renewed(link, topics)
             if all(leaders[topic].get(number, -1) >= 0 for topic, number in places):
                 return
-            time.sleep(min(_LONGEST_PAUSE, deadline.left))
+            time.sleep(min(LONGEST_PAUSE, deadline.left))
 
-    def _describe(self, link: Link, deadline: _Deadline) -> LastTransaction | None:
+    def _describe(self, link: Link, deadline: Deadline) -> LastTransaction | None:
         """The last transaction of the identity; None if it never had a producer."""
         request = DescribeTransactionRequest(self._identity)
         while True:
@@ -211,7 +189,7 @@ class Writer:
                 return LastTransaction(Producer(number, epoch), state)
             self._again(deadline, code)
 
-    def _has_new_epoch(self, link: Link, deadline: _Deadline) -> bool:
+    def _has_new_epoch(self, link: Link, deadline: Deadline) -> bool:
         """Ask for a new epoch once; False if it may be asked for again, after a pause."""
         request = NewEpochRequest(self._identity, int(self._lasts * 1000), self._producer)
         answer = self._ask_coordinator(link, deadline, request, _INIT_SECONDS)
@@ -222,7 +200,7 @@ class Writer:
         self._sequences.clear()
         return True
 
-    def _renew(self, link: Link, deadline: _Deadline) -> None:
+    def _renew(self, link: Link, deadline: Deadline) -> None:
         """Ask for a new epoch once the transaction that has ended is complete.
 
         Not before: a coordinator compares the epoch that a producer names only where no transaction is open,
@@ -237,7 +215,7 @@ class Writer:
             elif self._has_new_epoch(link, deadline):
                 return
 
-    def _end_for_good(self, link: Link, deadline: _Deadline, *, commit: bool) -> None:
+    def _end_for_good(self, link: Link, deadline: Deadline, *, commit: bool) -> None:
         """On one connection: a coordinator that was restarted in between may have lost markers. Then this
         writer fails, and the next owner ends what they should have ended."""
         self._end_transaction(link, deadline, commit=commit)
@@ -245,7 +223,7 @@ class Writer:
         self._added.clear()
 
     def _ask_coordinator(
-        self, link: Link, deadline: _Deadline, request: Any, seconds: float | None = None
+        self, link: Link, deadline: Deadline, request: Any, seconds: float | None = None
     ) -> Any:
         """What the coordinator answers, whichever broker that is now."""
         while True:
@@ -259,7 +237,7 @@ class Writer:
                 self._coordinator = None
                 self._unreached(deadline, error)
 
-    def _find_coordinator(self, link: Link, deadline: _Deadline) -> Address:
+    def _find_coordinator(self, link: Link, deadline: Deadline) -> Address:
         request = FindCoordinatorRequest(self._identity, _TRANSACTION)
         while True:
             try:
@@ -271,12 +249,12 @@ class Writer:
                 return answer.host, answer.port
             self._again(deadline, answer.error_code)
 
-    def _unreached(self, deadline: _Deadline, error: Unreached) -> None:
+    def _unreached(self, deadline: Deadline, error: Unreached) -> None:
         if error.is_final:
             raise error
         deadline.pause(str(error))
 
-    def _again(self, deadline: _Deadline, code: int, also: Iterable[int] = ()) -> None:
+    def _again(self, deadline: Deadline, code: int, also: Iterable[int] = ()) -> None:
         """Wait for another attempt. Raises Refused unless the answer promises that one may succeed."""
         final = code not in {*OTHER_COORDINATOR, *_NOT_YET, *also}
         if final or (self._added and code == KafkaError.NOT_COORDINATOR):
@@ -288,7 +266,7 @@ class Writer:
     def _refused(self, code: int) -> Refused:
         return Refused(f"transactional id {self._identity}", code, "Write")
 
-    def _end_transaction(self, link: Link, deadline: _Deadline, *, commit: bool) -> None:
+    def _end_transaction(self, link: Link, deadline: Deadline, *, commit: bool) -> None:
         assert self._producer is not None
         request = EndTxnRequest(self._identity, self._producer.id, self._producer.epoch, commit)
         while True:
