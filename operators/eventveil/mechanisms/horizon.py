@@ -21,6 +21,7 @@ say.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 from typing import Any, ClassVar, cast
@@ -63,34 +64,15 @@ class HorizonMechanism(PublishingMechanism):
         return cast(HorizonLedger, self._ledger)
 
     def _promise(self) -> Guarantee:
-        best, worst = self._scales()
-        return Guarantee(
-            self.level,
-            self._epsilon,
-            self._window,
-            self._sensitivity,
-            best,
-            worst,
-            renews=self._on_horizon == "renew",
-        )
+        return replace(super()._promise(), renews=self._on_horizon == "renew")
 
     def _release(self, *, fresh: bool) -> Release:
         if not self._horizon.exhausted:
             self._remember(int(self._last[0]))
             self._regroup()
-        spend = self._ledger.current
-        return Release(
-            self._last,
-            fresh,
-            spend.test,
-            spend.publish,
-            self._ledger.window_spent,
-            self._horizon.exhausted,
-            tuple(self._history) if self._span > 1 else (),
-            self._groups,
-            error=self._error(),
-            noise_scale=self._exact,
-        )
+        history = tuple(self._history) if self._span > 1 else ()
+        release, exhausted = super()._release(fresh=fresh), self._horizon.exhausted
+        return replace(release, exhausted=exhausted, history=history, groups=self._groups)
 
     def _remember(self, count: int) -> None:
         """Make the newest released count part of the window."""
