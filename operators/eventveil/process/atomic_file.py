@@ -36,6 +36,10 @@ def appearing(name: str, mode: int = 0o666) -> Iterator[BinaryIO]:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except OSError as error:
         raise OSError(error.errno, f"{error.strerror}: {path.parent}", name) from None
+    except BaseException:
+        # A signal came just when it had been made.
+        temporary.unlink(missing_ok=True)
+        raise
     try:
         with open(descriptor, "wb") as file:
             yield file
