@@ -24,7 +24,7 @@ from eventveil.model import timeline
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Timeline, Topology
 
-#: A release is late if it is not there so long after it was due.
+#: A release is late if it is missing this long after it was due.
 _LATE_SECONDS = 60
 #: What holds epsilon, at each level.
 _PERIOD = {"w-event": "window", "event": "timestamp", "user": "horizon", "local": "timestamp"}

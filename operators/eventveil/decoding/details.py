@@ -20,7 +20,7 @@ _IN_JSON: Mapping[str, str] = {
     "str": "text",
     "list": "an array",
     "dict": "an object",
-    "bytes": "bytes that are no text",
+    "bytes": "bytes that are not text",
 }
 
 

@@ -74,7 +74,7 @@ def read(value: bytes, form: Format, schemas: Schemas) -> Any:
     if number is None:
         raise Unfit(unframed(form))
     if number not in _IDS:
-        raise Unfit(f"{number} is no id of a schema, which is from {_IDS[0]} to {_IDS[-1]}")
+        raise Unfit(f"{number} is not the id of a schema, which is from {_IDS[0]} to {_IDS[-1]}")
     schema = schemas[number]
     if schema is None:
         raise UnknownSchema(f"the registry knows no schema with id {number}")

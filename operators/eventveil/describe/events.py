@@ -39,8 +39,8 @@ def which_events(source: Source) -> Iterator[str]:
     if source.filter:
         conditions = "; ".join(in_words(one, _NAMED) for one in source.filter)
         yield (
-            f"Only events that pass the filter count ({conditions}); the others are no dead letters. Each"
-            " event is judged alone."
+            f"Only events that pass the filter count ({conditions}); the others do not become dead letters."
+            " Each event is judged alone."
         )
     if source.time_zone is not None:
         yield (

@@ -375,7 +375,7 @@ def _time_unit(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
         if unit != source.time_unit:
             after = replace(seen, stream=replace(seen.stream, source=replace(source, time_unit=unit)))
             if _wrong_times(after.stamped) <= wrong // 2:
-                yield "source.time_unit", unit, f"{wrong} times are no times in {source.time_unit}"
+                yield "source.time_unit", unit, f"{count(wrong, 'time')} not in {source.time_unit}"
                 return
 
 

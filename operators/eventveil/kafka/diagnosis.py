@@ -109,7 +109,7 @@ def _told(place: str, error: Unreached | Unanswered, security: Security) -> NotR
         remedy = f"Is that a listener without TLS? kafka.security.protocol is {security.protocol}"
         return NotReached(place, what, remedy, is_final=False)
     if isinstance(cause, socket.gaierror):
-        return NotReached(place, "there is no host of this name", "Check kafka.bootstrap", is_final=False)
+        return NotReached(place, "no host has this name", "Check kafka.bootstrap", is_final=False)
     if isinstance(cause, ConnectionRefusedError):
         return NotReached(
             place, "nothing listens there", "Check kafka.bootstrap; is the broker up?", is_final=False

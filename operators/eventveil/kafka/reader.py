@@ -42,7 +42,7 @@ _LEVELS = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTE
 _CONSUMER, _EARLIEST, _LATEST = -1, -2, -1
 #: Of a fetch; a larger record comes alone. Below the end there always is something, so nobody waits for it.
 _FETCH_BYTES, _FETCH_MS = 1_048_576, 500
-#: For so long a broker is waited for, and for so long nobody may answer, or answer anything new.
+#: How long to wait for a broker, and how long without any answer, or anything new in it.
 _ANSWER_SECONDS, _SILENCE_SECONDS = 10.0, 30.0
 #: The version of an answer that tells which replica to read from.
 _WITH_REPLICA = 11

@@ -40,10 +40,10 @@ from eventveil.model.topology import Kafka
 
 T = TypeVar("T")
 _ALL_REPLICAS, _TRANSACTION = -1, 1
-#: So long the answer to a question that is asked again is waited for; another broker may have the right one.
+#: How long to wait for an answer before asking again; another broker may have the right one.
 _INIT_SECONDS = 10.0
-#: So long a leader waits for the replicas before it says that it has not got them, and so long it is given to
-#: say anything. One that was deposed and does not know it says the first; its successor is then found.
+#: How long a leader waits for its replicas before it reports too few, and how long it may take to answer at
+#: all. One that was deposed and does not know it reports too few; its successor is then found.
 _REPLICAS_SECONDS, _LEADER_SECONDS = 5.0, 12.0
 #: The broker has done nothing, or what it has done is the same when asked again.
 _NOT_YET = {KafkaError.CONCURRENT_TRANSACTIONS, KafkaError.REQUEST_TIMED_OUT}
@@ -99,7 +99,7 @@ class Writer:
         self._run(lambda link: self._succeed(link, Deadline(seconds)))
 
     def await_leaders(self, places: Collection[TopicPartition], seconds: float) -> None:
-        """Wait until each of these partitions has a leader, or so long."""
+        """Wait until each of these partitions has a leader, or the time is up."""
         self._run(lambda link: self._await_leaders(link, places, Deadline(seconds)))
 
     def settle(self, places: Iterable[TopicPartition], seconds: float) -> None:

@@ -89,7 +89,7 @@ def create_topics(topology: Topology, cluster: Cluster, plans: list[TopicPlan]) 
         raise EventveilError(
             f"topics.replication is {topology.topics.replication}, and {up} broker{'s' * (up != 1)} "
             f"can be reached, too few to create {missing}. If a broker is down, start it and run this again, "
-            "which keeps what there is; if there are no more, add brokers, or lower topics.replication and "
+            "which keeps what there is; otherwise add brokers, or lower topics.replication and "
             "topics.min_insync (a spend that is on one broker only can be lost)"
         ) from None
 

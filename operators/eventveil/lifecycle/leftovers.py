@@ -174,7 +174,7 @@ def _without_end(kinds: frozenset[str]) -> str | None:
         if kind is None:
             return f"the mechanism {name}, by which it has released, is not installed here"
         if kind.level == "local":
-            return "producers have been told its threshold, and would keep using it"
+            return "its producers know its threshold, and would keep using it"
         if kind.level == "user":
             return f"{name} promises its epsilon for all that a person does, not for a window"
     return None

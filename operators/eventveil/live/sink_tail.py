@@ -25,9 +25,9 @@ Read = Callable[[Topology], Generator[Followed | None, None, None]]
 
 #: Of each stream at first: what a worker may hold is limited.
 _MOST_BYTES = 8_000_000
-#: When nobody has looked for so long, the sinks are not followed any more.
+#: Once nobody has looked for this long, the sinks are no longer followed.
 _IDLE_SECONDS = 60.0
-#: After a failure nothing is read for so long.
+#: The pause after a failure to read.
 _PAUSE_SECONDS = 5.0
 #: The first who looks waits for the first releases, at most.
 _FIRST_SECONDS = 3.0

@@ -26,14 +26,14 @@ class Patience:
         self._doubt, self._since, self._looks = "", 0.0, 0
 
     def refusal(self, doubt: Unsettled) -> EventveilError | None:
-        """The refusal of a doubt that was met again and again for so long, at least three times.
+        """The refusal of a doubt that was met at least three times over that long.
 
         None if the doubt has none.
         """
         return doubt.refusal if self.stands(doubt) else None
 
     def stands(self, doubt: Unsettled) -> bool:
-        """Whether a doubt was met again and again for so long, at least three times.
+        """Whether a doubt was met at least three times over that long.
 
         It is the same if it differs in numbers only: what is missing may grow while it is looked at.
         """

@@ -246,5 +246,5 @@ def _spent(record: Record, finding: Fraction) -> float:
 def _exact(text: str) -> Fraction:
     exact = exact_number(text)
     if exact is None:
-        raise ReadingError("a release", f"{text!r} is no epsilon or delta", "Is it the sink of a stream?")
+        raise ReadingError("a release", f"{text!r} is not an epsilon or delta", "Is it the sink of a stream?")
     return exact

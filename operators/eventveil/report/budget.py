@@ -79,8 +79,8 @@ def _population(
     cap = _cap(topology, name, _delta_of_cap(topology, name))
     if any(NO_PROMISE in delta for delta in (*(deltas or ()), *(others or ()))):
         cap += (
-            f" A delta above {number(LARGEST_DELTA)} is no promise: with that probability anything may become"
-            " known of a user. Over such a span, only the promises of the single streams hold."
+            f" A delta above {number(LARGEST_DELTA)} promises nothing: with that probability anything may"
+            " become known about a user. Over such a span, only the promises of the single streams hold."
         )
     return Population(
         name, lines, together, deltas, instead if more else None, others if more else None,

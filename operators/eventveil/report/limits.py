@@ -31,8 +31,8 @@ def limits(topology: Topology) -> Iterator[str]:
     )
     yield (
         "Other topologies over the same people, replays that are published, this file run under another name,"
-        " streams taken out of it and generations before a reset add their epsilon; none of them is in the"
-        " sums of this page."
+        " streams taken out of it and generations before a reset add their epsilon; the sums of this page"
+        " include none of them."
     )
     yield (
         "State, ledger and sinks that are restored together from a backup agree with each other: what"

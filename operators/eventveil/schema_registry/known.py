@@ -29,7 +29,7 @@ _FEW, _UNKNOWN_SECONDS, _MOST_UNKNOWN = 10, 10.0, 50_000
 #: A registry that could not be asked is not asked again sooner, in seconds.
 _PAUSE_SECONDS = 1.0
 #: One that was away may answer before it has read what it keeps: that it does not know a schema is not
-#: believed for so long after it could not be asked.
+#: believed for this long after it could not be asked.
 _STARTING_SECONDS = 30.0
 
 

@@ -272,7 +272,7 @@ class _OfCounts(_Resolver[Stream]):
             for column, one in table.items():
                 if column not in known:
                     remedy = nearest(column, known) or "name one of its public columns"
-                    self._problems.add(one.position, f"{column!r} is no column of {stream.name}; {remedy}")
+                    self._problems.add(one.position, f"{column!r} is not a column of {stream.name}; {remedy}")
 
 
 class _OfValues(_Resolver[ReadingStream]):

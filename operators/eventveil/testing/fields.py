@@ -118,7 +118,7 @@ def _json(node: Node, name: str, reading: ReadingPass) -> str:
     if not _JSON_NUMBER.fullmatch(node.text):
         reading.problems.add(
             node.position,
-            f"{name}: {node.text} is no number in JSON; write it in decimals without leading zeros, or in "
+            f"{name}: {node.text} is not a JSON number; write it in decimals without leading zeros, or in "
             "quotes if it is text",
         )
     return node.text

@@ -71,7 +71,7 @@ EXPECT = RecordShape(
         Field(
             "left_out",
             _fates("why", LEFT_OUT, "what left it out"),
-            "Events that do not count and are no dead letters.",
+            "Events that neither count nor become dead letters.",
         ),
         Field(
             "closed",

@@ -267,7 +267,7 @@ SOURCE = RecordShape(
         ),
         Field(
             "filter", FilterShape(),
-            "Conditions, all of which an event must meet to count, such as {/type: [viewed, bought]}.",
+            "Conditions that an event must all meet to count, such as {/type: [viewed, bought]}.",
             kept=_newer("it says which events count from the change on", lambda source: source.filter),
         ),
         Field(
@@ -304,7 +304,7 @@ SOURCE = RecordShape(
             "What decides what is late: the broker's append times, or the end of the log when it is due.",
             default="broker",
             kept=Kept(
-                "lateness would be decided in another way, of which the state has no record", newer=True
+                "lateness would be decided in another way, which the state has no record of", newer=True
             ),
             shared=True,
         ),

@@ -64,7 +64,7 @@ def _check_maps(source: Section) -> None:
     for one in maps:
         if columns and one.field not in columns:
             remedy = nearest(one.field, columns) or f"maps are for fields of the column: {', '.join(columns)}"
-            source.wrong("maps", f"{one.field} is no field of the column; {remedy}")
+            source.wrong("maps", f"{one.field} is not a field of the column; {remedy}")
 
 
 def check_names(stream: Section, counts: Section) -> None:
@@ -95,8 +95,8 @@ def _check_combinations(counts: Section, columns: ColumnNames, listed: tuple[str
             example = fields.BETWEEN.join(["news", "DE", "mobile", "new", "a", "b", "c", "d"][: len(listed)])
             counts.wrong(
                 "columns",
-                f"{shorten(label)} is no combination of {len(listed)} fields; write {example}, or {{product:"
-                " [[...], [...]]} for all combinations",
+                f"{shorten(label)} is not a combination of {len(listed)} fields; write {example}, or"
+                " {product: [[...], [...]]} for all combinations",
             )
             return
 

@@ -200,7 +200,7 @@ def _topics() -> RecordShape:
             Field(
                 "partitions",
                 One(Whole(1, 100_000)),
-                "Partitions of sources it is told to create.",
+                "Partitions of the sources that `topics --create --sources` creates.",
                 default="12",
             ),
             Field(

@@ -34,7 +34,7 @@ from eventveil.worker.watching import Watch
 log = logging.getLogger(__name__)
 
 
-#: A question that failed is asked again after this; the client gives one up after so long.
+#: The pause before a failed question is asked again, and after how long the client gives one up.
 _PAUSE_SECONDS, _PATIENCE_SECONDS = 0.2, 5.0
 #: A question without any result for this long is lost: a client that was renewed meanwhile
 #: neither answers nor fails.
@@ -119,7 +119,7 @@ class PartitionEnds:
         return taken
 
     async def wait(self, seconds: float) -> None:
-        """Until something is heard, or so long."""
+        """Until something is heard, or the time is up."""
         self._loop = asyncio.get_running_loop()
         # An answer may have come before anybody could be told of it.
         if self._answers:
@@ -251,7 +251,7 @@ class EndSubscription:
             self._watch.leave(self._ends)
 
     async def hear(self, check_open: Callable[[], None], seconds: float = _HEAR_SECONDS) -> bool:
-        """Take in what was asked for; whether no boundary is missing, after so long at most.
+        """Take in what was asked for; whether no boundary is missing, within that time.
 
         Raises Unsettled for a log that got shorter, and what ``check_open`` does.
         """

@@ -319,8 +319,8 @@ class _Other:
     [
         (b"{}", None, Reason.NOT_OF_SCHEMA, "it does not begin with a zero byte"),
         (b"\x01\0\0\0\x07x", None, Reason.NOT_OF_SCHEMA, "it does not begin with a zero byte"),
-        (framed(0, b"x"), None, Reason.NOT_OF_SCHEMA, "0 is no id of a schema, which is from 1 to 2147"),
-        (framed(2**31, b"x"), None, Reason.NOT_OF_SCHEMA, "2147483648 is no id of a schema"),
+        (framed(0, b"x"), None, Reason.NOT_OF_SCHEMA, "0 is not the id of a schema, which is from 1 to 2147"),
+        (framed(2**31, b"x"), None, Reason.NOT_OF_SCHEMA, "2147483648 is not the id of a schema"),
         (framed(7, b"x"), None, Reason.UNKNOWN_SCHEMA, "the registry knows no schema with id 7"),
         (framed(7, b"x"), Unusable("it is of JSON"), Reason.NOT_OF_SCHEMA, "schema 7: it is of JSON"),
         (framed(7, b"x"), Unusable("as text", "protobuf"), Reason.NOT_OF_SCHEMA, "schema 7 is of protobuf"),

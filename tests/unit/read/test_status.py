@@ -93,7 +93,7 @@ def test_an_epsilon_that_is_a_fraction_is_read_and_what_is_no_number_is_refused(
     due = ORIGIN + 2 * HOUR + 61_000
     third = status_of(VIEWS, {1: record(1, epsilon="1/3", window_spent=100)}, due)
     assert third.spent == third.epsilon == 1 / 3
-    with pytest.raises(ReadingError, match="no epsilon or delta"):
+    with pytest.raises(ReadingError, match="not an epsilon or delta"):
         status_of(VIEWS, {1: record(1, epsilon="much")}, due)
 
 

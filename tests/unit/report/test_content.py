@@ -67,7 +67,7 @@ def test_a_delta_that_promises_nothing_is_marked_and_is_1_at_most(tmp_path: Path
     (people,) = populations(load_text(tmp_path, text))
     # A window of 5 days each: 1 day meets one of them, 31 days 7, and 366 days 74.
     assert people.deltas == ("0.0001", "0.0007 (no promise)", "0.0074 (no promise)")
-    assert "A delta above 0.0001 is no promise" in people.cap
+    assert "A delta above 0.0001 promises nothing" in people.cap
     assert delta_text(7) == "1 (no promise)"
     few = load_text(tmp_path, text.replace("delta: 1e-4", "delta: 1e-9"))
     assert "no promise" not in str(populations(few))

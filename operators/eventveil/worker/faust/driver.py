@@ -62,7 +62,7 @@ _ASK_MS, _ASK_AT_REST_MS, _REST_SECONDS = 250, 1000, 5.0
 #: From then on each record ends a fetch at once, until what was due is released. If less than the least time
 #: is left, nothing is gathered.
 _GATHERED_BYTES, _GATHER_MS, _BEFORE_DUE_MS, _LEAST_MS, _FEW = 1024 * 1024, 1000, (50, 5), 20, 2_000
-#: For so long records are counted, to know how many come.
+#: How long records are counted, to know how many come.
 _PACE_SECONDS = 1.0
 
 

@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 ROLES: tuple[Role, ...] = ("rekey", "aggregate", "accumulate", "sanitize", "perturb")
 #: Those that close timestamps, and those that publish releases.
 CLOSING, RELEASING = ("aggregate", "accumulate"), ("sanitize", "accumulate")
-#: A partition with work to do and no progress for so long is stalled. A transaction has failed before that.
+#: A partition with work to do and no progress for this long is stalled. A transaction has failed before that.
 STALL_SECONDS = 60.0
-#: Brokers answer a fetch within a second, also if there is nothing. A partition without an answer for so long
-#: cannot be read; requests to a broker that is gone have ended before that.
+#: Brokers answer a fetch within a second, also if there is nothing. A partition without an answer for this
+#: long cannot be read; requests to a broker that is gone have ended before that.
 SILENT_SECONDS = 60.0
 #: A check that is this late shows a stalled process, not a broker problem.
 _LATE_SECONDS = 10.0
@@ -86,7 +86,7 @@ UNDO: Mapping[Hold, str] = {
     ),
 }
 HOLDS = tuple(_HELD)
-#: An event loop that has not run for so long is dead.
+#: An event loop that has not run for this long is dead.
 DEAD_SECONDS = 30.0
 
 
@@ -366,7 +366,7 @@ class Observation:
             ),
             *_by_topic("being taken over", [tp for tp in taken if tp not in errors]),
             *_by_topic("being taken over again after a failure (see the log)", failed),
-            *_by_topic(f"of which no fetch was answered for {SILENT_SECONDS:.0f} s or more", silent),
+            *_by_topic(f"without an answered fetch for {SILENT_SECONDS:.0f} s or more", silent),
             *_by_topic(f"without progress for {STALL_SECONDS:.0f} s or more", stalled),
         ]
 

@@ -167,7 +167,7 @@ def test_a_partition_whose_fetches_are_not_answered_is_not_ready_though_nothing_
     fetched(made, int(until), {SOURCE: answer})
     assert made.obstacles(until - 1) == []
     assert made.silent(until) == [SOURCE]
-    assert made.obstacles(until) == ["raw: 1 partition of which no fetch was answered for 60 s or more"]
+    assert made.obstacles(until) == ["raw: 1 partition without an answered fetch for 60 s or more"]
     assert made.obstacles(until, raw=True) == ["raw, partition 0: no fetch answered for 60 s"]
     made.look({SOURCE: view(end=5, answer=answer + 1)}, until + 1, DUE)
     assert made.obstacles(until + 1) == []
