@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, timedelta
@@ -27,7 +28,7 @@ from fastavro.read import LOGICAL_READERS
 from fastavro.schema import parse_schema
 
 from eventveil.decoding.places import Instant
-from eventveil.decoding.schemas import Unfit
+from eventveil.decoding.schemas import UNDECIDED, Unfit
 
 _PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAMED = ("record", "error", "enum", "fixed")
@@ -38,6 +39,8 @@ _OWN = "eventveil-"
 #: How deep records, arrays and maps may lie in one another, where a type can hold itself.
 DEEPEST = 64
 _TOO_DEEP = "eventveil.TooDeep"
+#: Of a schema: brackets in one another, types in one another, and values in one that is no bytes.
+_DEEPEST_TEXT, _LONGEST_CHAIN, _MOST_OF_NOTHING = 150, 500, 1_000
 
 
 def _local(units: int) -> Callable[[int, Any, Any], str]:
@@ -90,11 +93,11 @@ class AvroSchema:
         named: dict[str, Any] = {}
         try:
             for one in references:
-                parse_schema(json.loads(one), named_schemas=named)
-            whole = parse_schema(json.loads(text), named_schemas=named)
+                parse_schema(_loaded(one), named_schemas=named)
+            whole = parse_schema(_loaded(text), named_schemas=named)
             plain = _PlainSchema(named)
             self._schema = plain.parsed(whole)
-        except (Unfit, MemoryError):
+        except (Unfit, *UNDECIDED):
             raise
         except Exception as error:
             raise Unfit(f"it is not an Avro schema ({type(error).__name__}: {error})") from None
@@ -155,8 +158,10 @@ class _PlainSchema:
     """
 
     def __init__(self, named: Mapping[str, Any]) -> None:
-        self._known, self._deep = named, _without_end(named)
+        self._known, (self._others, self._deep) = named, _in_order(named)
         self._items: list[Any] = []
+        #: Types of which a value is no bytes, each with how many values that takes.
+        self._of_nothing: dict[str, int] = {}
         self._names: dict[tuple[str, int], str] = {}
         #: The copies by their names.
         self.done: dict[str, Any] = {}
@@ -165,10 +170,15 @@ class _PlainSchema:
     def parsed(self, schema: Any) -> Any:
         """The copy, as the one field of a record, for fastavro. Raises Unfit or KeyError."""
         named: dict[str, Any] = {}
+        # What a copy refers to has to be known before it.
+        for name in self._others:
+            copy = self._type_with_name(name, 0)
+            parse_schema(copy, named_schemas=named)
+            if values := self._values_of_nothing(copy):
+                self._of_nothing[copy["name"]] = values
         if self._deep:
             end = {"type": "fixed", "name": _TOO_DEEP, "size": 0, "logicalType": f"{_OWN}too-deep"}
             self.done[_TOO_DEEP] = parse_schema(end, named_schemas=named)
-        # What a copy refers to has to be known before it.
         for depth in range(DEEPEST, 0, -1):
             for name in sorted(self._deep):
                 parse_schema(self._type_with_name(name, depth), named_schemas=named)
@@ -176,7 +186,7 @@ class _PlainSchema:
         whole = parse_schema(
             {"type": "record", "name": "eventveil.Whole", "fields": [field]}, named_schemas=named
         )
-        if any(map(self._takes_nothing, self._items)):
+        if any(map(self._values_of_nothing, self._items)):
             raise Unfit("it has an array of values that take no bytes, which could be endless")
         return whole
 
@@ -227,35 +237,59 @@ class _PlainSchema:
         kept = {"scale": schema["scale"]} if type(schema.get("scale")) is int else {}
         return {"logicalType": _OWN + logical, **kept}
 
-    def _takes_nothing(self, schema: Any) -> bool:
-        """Whether a value may be no bytes at all."""
-        if isinstance(schema, str) and schema in _PRIMITIVE:
-            return schema == "null"
+    def _values_of_nothing(self, schema: Any) -> int:
+        """How many values there are in one that is no bytes, itself included; 0 if it takes some.
+
+        Raises Unfit if they are so many that a few bytes could take minutes.
+        """
         if isinstance(schema, list):
-            return False
-        found = self.done[schema] if isinstance(schema, str) else schema
-        if found["type"] == "fixed":
-            # At one that is too deep, reading ends.
-            return bool(found["size"] == 0) and found["name"] != _TOO_DEEP
-        if found["type"] not in ("record", "error"):
-            return bool(found["type"] == "null")
-        return all(self._takes_nothing(field["type"]) for field in found["fields"])
+            return 0
+        if isinstance(schema, str):
+            return 1 if schema == "null" else self._of_nothing.get(schema, 0)
+        kind = schema["type"]
+        if kind == "null" or (kind == "fixed" and schema["size"] == 0):
+            return 1
+        if kind not in ("record", "error"):
+            return 0
+        values = [self._values_of_nothing(field["type"]) for field in schema["fields"]]
+        if not all(values):
+            return 0
+        if sum(values) > _MOST_OF_NOTHING:
+            raise Unfit(f"it has a record of more than {_MOST_OF_NOTHING} values that take no bytes")
+        return 1 + sum(values)
 
 
-def _without_end(named: Mapping[str, Any]) -> frozenset[str]:
-    """The types that can hold themselves, and those that hold one of these."""
+def _loaded(text: str) -> Any:
+    """What a schema's text holds. Raises Unfit if it is nested so deeply that Python may not get through."""
+    depth = deepest = 0
+    for one in re.findall(r"[\[\]{}]", re.sub(r'"(?:[^"\\]|\\.)*"', "", text)):
+        depth += 1 if one in "[{" else -1
+        deepest = max(deepest, depth)
+    if deepest > _DEEPEST_TEXT:
+        raise Unfit(f"its text is nested more than {_DEEPEST_TEXT} deep")
+    return json.loads(text)
+
+
+def _in_order(named: Mapping[str, Any]) -> tuple[list[str], frozenset[str]]:
+    """The types, each behind those that it uses; and those that can hold themselves, or hold one of these.
+
+    Raises Unfit for a longer chain of types than C may get through.
+    """
     uses = {
         name: {*_names_in([field["type"] for field in one.get("fields", ())])} for name, one in named.items()
     }
-    order = TopologicalSorter(uses)
+    sorter = TopologicalSorter(uses)
     with suppress(CycleError):
-        order.prepare()
-    ending: set[str] = set()
+        sorter.prepare()
+    heights: dict[str, int] = {}
     # Those that a circle blocks never become ready.
-    while ready := order.get_ready():
-        ending.update(ready)
-        order.done(*ready)
-    return frozenset(uses.keys() - ending)
+    while ready := sorter.get_ready():
+        for name in ready:
+            heights[name] = 1 + max((heights[one] for one in uses[name]), default=0)
+        sorter.done(*ready)
+    if max(heights.values(), default=0) > _LONGEST_CHAIN:
+        raise Unfit(f"it has more than {_LONGEST_CHAIN} types in one another")
+    return [*heights], frozenset(uses.keys() - heights.keys())
 
 
 def _names_in(schema: Any) -> Iterator[str]:

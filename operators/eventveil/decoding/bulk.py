@@ -34,7 +34,7 @@ from eventveil.decoding.places import (
     compile_pointer,
     pointer_tokens,
 )
-from eventveil.decoding.rules import Names, Renamer, index_of
+from eventveil.decoding.rules import Names, Renamer, check_memory, index_of
 from eventveil.model.fields import TIME, in_envelope, listed
 from eventveil.model.records import NO_SCHEMAS, Schemas
 from eventveil.model.timeline import parse_rfc3339
@@ -611,7 +611,10 @@ def _found(
             # After an error, what came before it is kept, and the iterator continues after it.
             found.extend(chain.from_iterable(fields))
         except (ValueError, LookupError, TypeError) as error:
-            failed = broken if isinstance(error, JSONDecodeError) else others
+            failed = others
+            if isinstance(error, JSONDecodeError):
+                check_memory(error)
+                failed = broken
             failed.append(len(found) // width + len(broken) + len(others))
         else:
             return found, broken, others

@@ -12,7 +12,8 @@ megabyte of empty messages inside a message would be gigabytes.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from eventveil.decoding.places import Instant
-from eventveil.decoding.schemas import Unfit, zigzag
+from eventveil.decoding.schemas import UNDECIDED, Unfit, zigzag
 
 _WRAPPED = frozenset(
     f"google.protobuf.{kind}Value"
@@ -49,17 +50,17 @@ class ProtobufSchema:
         pool = DescriptorPool()
         _init_pool(pool)
         try:
-            for name, one in imports:
-                pool.Add(_file(one, name))
-            main = _file(text, _FILE)
-            pool.Add(main)
-        except (Unfit, MemoryError):
+            files = [*(_file(one, name) for name, one in imports), _file(text, _FILE)]
+            for one in files:
+                pool.Add(one)
+            self._classes = _classes(pool, files)
+        except (Unfit, *UNDECIDED):
             raise
         except Exception as error:
             raise Unfit(f"it is not a Protobuf schema ({type(error).__name__}: {error})") from None
-        self._pool, self._file = pool, main
+        self._pool, self._file = pool, files[-1]
         self._messages: dict[tuple[int, ...], tuple[Any, _Read]] = {}
-        self._readers: dict[str, _Read] = {}
+        self._fields: dict[str, Mapping[str, _Field]] = {}
 
     def read(self, body: bytes) -> Any:
         """See ``Schema.read``. The message is preceded by which of the file's it is."""
@@ -88,16 +89,16 @@ class ProtobufSchema:
             return lambda one: one.value
         if name in _FREE:
             return lambda one: json_format.MessageToDict(one)
-        if name not in self._readers:
-            self._readers[name] = lambda one: self._readers[name](one)
-            self._readers[name] = self._of_fields(descriptor)
-        return self._readers[name]
+        return lambda one: _Message(one, self._fields_of(descriptor))
 
-    def _of_fields(self, descriptor: Descriptor) -> _Read:
-        fields = {
-            field.name: _Field(self._of_field(field), field.has_presence) for field in descriptor.fields
-        }
-        return lambda message: _Message(message, fields)
+    def _fields_of(self, descriptor: Descriptor) -> Mapping[str, _Field]:
+        """How to read each field. Found out when a message of the type is first met, without those in it."""
+        name = descriptor.full_name
+        if name not in self._fields:
+            self._fields[name] = {
+                field.name: _Field(self._of_field(field), field.has_presence) for field in descriptor.fields
+            }
+        return self._fields[name]
 
     def _of_field(self, field: FieldDescriptor) -> _Read:
         if _is_map(field):
@@ -137,7 +138,7 @@ class _Message(dict[str, Any]):
             raise KeyError(name)
         try:
             found = field.read(getattr(self._message, name))
-        except MemoryError:
+        except UNDECIDED:
             raise
         except Exception:
             # A text that is not UTF-8, or a Struct with a number that JSON does not have.
@@ -160,6 +161,34 @@ def is_descriptor(text: str) -> bool:
     except Unfit:
         return False
     return True
+
+
+def _classes(pool: DescriptorPool, files: Sequence[Any]) -> list[Any]:
+    """The classes of all messages. Raises Unfit if their types are nested too deeply.
+
+    protobuf makes them by recursion over types, and keeps none. In a thread of its own it gets as far for
+    every caller, and in the order of the files: its own tables have another one in each process.
+    """
+
+    def make() -> list[Any]:
+        # From the end on: what is imported first.
+        waiting = [
+            pool.FindMessageTypeByName(f"{file.package}.{one.name}".lstrip("."))
+            for file in reversed(files)
+            for one in file.message_type
+        ]
+        made = []
+        while waiting:
+            one = waiting.pop()
+            made.append(GetMessageClass(one))
+            waiting += one.nested_types
+        return made
+
+    with ThreadPoolExecutor(1) as alone:
+        try:
+            return alone.submit(make).result()
+        except RecursionError:
+            raise Unfit("its types are nested too deeply") from None
 
 
 def _file(text: str, name: str) -> Any:

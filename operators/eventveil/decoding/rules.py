@@ -101,8 +101,15 @@ def parse(
         value = value[by_schema.PREFIX :]
     try:
         return orjson.loads(value)
-    except orjson.JSONDecodeError:
+    except orjson.JSONDecodeError as error:
+        check_memory(error)
         return Rejection(Reason.NOT_JSON, NO_JSON)
+
+
+def check_memory(error: orjson.JSONDecodeError) -> None:
+    """Raise MemoryError if that is what orjson means: it says nothing of the value."""
+    if error.msg.startswith("Not enough memory"):
+        raise MemoryError(error.msg) from error
 
 
 def _by_schema(value: bytes, form: Format, schemas: Schemas) -> Any | Rejection:

@@ -13,6 +13,9 @@ MAGIC, PREFIX = 0, 5
 #: Registries count schemas from 1, in 32 bits with a sign. No other id can become known.
 _IDS = range(1, 2**31)
 _LONGEST_DETAIL = 200
+#: These say nothing of the bytes that were read: elsewhere, with more memory or fewer callers, they may be
+#: read. So they are no verdict, which would then depend on other events.
+UNDECIDED = (MemoryError, RecursionError)
 
 
 class UnknownSchema(ValueError):
@@ -66,7 +69,7 @@ def unframed(form: Format) -> str:
 
 
 def read(value: bytes, form: Format, schemas: Schemas) -> Any:
-    """The record in a value. Raises UnknownSchema or Unfit, and MemoryError where there is too little memory.
+    """The record in a value. Raises UnknownSchema or Unfit, and what is UNDECIDED.
 
     ``schemas`` must have the schema that it names: a KeyError is a mistake of who made them.
     """
@@ -82,8 +85,7 @@ def read(value: bytes, form: Format, schemas: Schemas) -> Any:
         raise Unfit(f"schema {number} is of {schema.form}, and the source has format: {form}")
     try:
         return schema.read(value[PREFIX:])
-    except MemoryError:
-        # Says nothing of these bytes: with more memory they may be read.
+    except UNDECIDED:
         raise
     except Exception as error:
         # Whatever a library raises of bytes that somebody made up, it is of these bytes alone.

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import orjson
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
@@ -19,6 +20,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eventveil.decoding import bulk, rules
+from eventveil.decoding import protobuf as protobuf_module
 from eventveil.decoding.avro import AvroSchema
 from eventveil.decoding.places import Instant, compile_pointer
 from eventveil.decoding.protobuf import ProtobufSchema
@@ -275,6 +278,72 @@ def test_how_deep_a_recursive_schema_is_read_depends_on_the_value_alone(
             assert verdicts[1:] == verdicts[:-1]
 
 
+def nested(depth: int) -> Any:
+    return many("array", nested(depth - 1)) if depth else "int"
+
+
+@pytest.mark.parametrize("frames", [0, 50, 500])
+def test_which_schema_can_be_used_does_not_depend_on_the_stack_of_the_caller(frames: int) -> None:
+    chain: list[Any] = [record("T0", a="int")]
+    for number in range(1, 501):
+        chain.append(record(f"T{number}", a=["null", f"T{number - 1}"]))
+    texts = [json.dumps(one) for one in chain]
+
+    def usable(text: str, references: list[str]) -> bool:
+        try:
+            AvroSchema(text, references)
+        except Unfit:
+            return False
+        return True
+
+    found = [
+        beneath(frames, lambda: usable(json.dumps(nested(50)), [])),
+        beneath(frames, lambda: usable(json.dumps(nested(150)), [])),
+        beneath(frames, lambda: usable(json.dumps(nested(151)), [])),
+        beneath(frames, lambda: usable(texts[499], texts[:499])),
+        beneath(frames, lambda: usable(texts[500], texts[:500])),
+    ]
+    assert found == [True, True, False, True, False]
+    doc = json.dumps({**record("E", a="int"), "doc": 'a "[" or [[[' * 100})
+    assert beneath(frames, lambda: usable(doc, []))
+
+
+@pytest.mark.parametrize("types", [9, 10, 100])
+def test_records_without_bytes_do_not_take_forever(types: int) -> None:
+    """Each has two of the one before: a hundred would be 2^100 values."""
+    texts = [json.dumps(record("R0", a="null"))]
+    texts += [json.dumps(record(f"R{one}", a=f"R{one - 1}", b=f"R{one - 1}")) for one in range(1, types)]
+    whole = json.dumps(record("Event", user="string", more=f"R{types - 1}"))
+    if types == 9:
+        assert AvroSchema(whole, texts).read(b"\x02u")["user"] == "u"
+    else:
+        with pytest.raises(Unfit, match="a record of more than 1000 values that take no bytes"):
+            AvroSchema(whole, texts)
+
+
+@pytest.mark.parametrize("error", [MemoryError, RecursionError])
+def test_what_says_nothing_of_the_bytes_is_no_verdict(error: type[Exception]) -> None:
+    class Failing:
+        form: str | None = "avro"
+
+        def read(self, body: bytes) -> Any:
+            raise error
+
+    with pytest.raises(error):
+        read(framed(7, b""), Failing())
+
+
+def test_json_for_which_memory_runs_out_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loads(value: bytes) -> Any:
+        raise orjson.JSONDecodeError("Not enough memory to allocate buffer for parsing", "", 0)
+
+    monkeypatch.setattr(rules.orjson, "loads", loads)
+    with pytest.raises(MemoryError):
+        parse(b"{}", LIMIT, "json", {})
+    with pytest.raises(MemoryError):
+        bulk._found(dict, map(loads, [b"{}"]), 1)
+
+
 def test_aliases_are_found_at_every_depth_of_a_recursive_schema() -> None:
     one = record("E", a=["null", "E"])
     one["fields"][0]["aliases"] = ["b"]
@@ -339,6 +408,48 @@ def test_a_value_without_a_schema_that_fits_is_told_why(
 # Protobuf
 
 STATUS = KINDS.TYPE_INT32
+
+
+def chain(types: int, *, inside_first: bool = False) -> ProtobufSchema:
+    """Messages in one another, the last of which has none. The first one of the file is M0."""
+    messages = [
+        message(f"M{one}", ("user", 1, KINDS.TYPE_STRING), ("next", 2, f".shop.M{one + 1}"))
+        for one in range(types)
+    ]
+    last = message(f"M{types}", ("user", 1, KINDS.TYPE_STRING))
+    first, *others = [*messages, last]
+    return ProtobufSchema(text(file("chain.proto", first, *(others[::-1] if inside_first else others))))
+
+
+@pytest.mark.parametrize("frames", [0, 30, 500])
+def test_how_many_types_a_schema_may_have_in_one_another_does_not_depend_on_the_caller(frames: int) -> None:
+    value = framed(7, b"\0\x0a\x01u\x12\x03\x0a\x01v")
+
+    def by_chain_of(types: int) -> Any:
+        document = read(value, chain(types), "protobuf")
+        return document["user"], document["next"]["user"]
+
+    for types in (5, 150, 200):
+        assert beneath(frames, lambda types=types: by_chain_of(types)) == ("u", "v")  # type: ignore[misc]
+    assert beneath(frames, lambda: by_chain_of(1_000)) == ("u", "v")
+    with pytest.raises(Unfit, match="its types are nested too deeply"):
+        beneath(frames, lambda: chain(1_000, inside_first=True))
+
+
+def test_a_first_value_for_which_memory_runs_out_does_not_spoil_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    schema, field = chain(3), protobuf_module._Field
+
+    def failing(*_: Any) -> Any:
+        monkeypatch.setattr(protobuf_module, "_Field", field)
+        raise MemoryError
+
+    monkeypatch.setattr(protobuf_module, "_Field", failing)
+    value = framed(7, b"\0\x0a\x01u")
+    with pytest.raises(MemoryError):
+        read(value, schema, "protobuf")["user"]
+    assert read(value, schema, "protobuf")["user"] == "u"
 
 
 def _event() -> Any:
