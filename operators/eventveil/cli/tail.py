@@ -12,7 +12,6 @@ import orjson
 from eventveil.cli.loading import load_or_exit
 from eventveil.cli.words import exit_on_error
 from eventveil.describe.drawn import how_drawn
-from eventveil.describe.guarantee import count as count_of
 from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import AnyStream, Topology
 from eventveil.read.following import followed
@@ -136,8 +135,8 @@ def shown_release(release: Releases, level: float, shown: int) -> str:
     told = [f"{start}  {release.stream}, timestamp {int(release.timestamps[0])}, {kind}{intervals}"]
     for at in order:
         count = release.counts[0, at]
-        interval = "" if np.isnan(low[0, at]) else f"  {low[0, at]:.0f} to {high[0, at]:.0f}"
+        interval = "" if np.isnan(low[0, at]) else f"  {round(low[0, at])} to {round(high[0, at])}"
         told.append(f"  {release.columns[at]:<{width}}  {count:>8}{interval}")
     if hidden := len(release.columns) - len(order):
-        told.append(f"  and {count_of(hidden, 'more column')}; --columns shows more of them")
+        told.append(f"  and {hidden} more {'column' if hidden == 1 else 'columns'}; --columns shows more")
     return "\n".join(told)

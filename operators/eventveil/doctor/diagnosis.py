@@ -15,11 +15,11 @@ from eventveil.doctor.framing import Framing, framing
 from eventveil.doctor.judging import Verdicts, judge, judge_behind_users, judge_values, unlisted
 from eventveil.doctor.keys import Keys, keys_of
 from eventveil.doctor.people import comes_again, that_come_again
-from eventveil.doctor.pointers import AbsentField, FoundField, absent, event_ids, fields_of
+from eventveil.doctor.pointers import AbsentField, FoundField, absent, epochs, event_ids, fields_of
 from eventveil.doctor.sample import SampledRecord, SourceSample
 from eventveil.doctor.times import about_time
 from eventveil.model.fields import listed
-from eventveil.model.topology import AnyStream, ReadingStream, Stream
+from eventveil.model.topology import AnyStream, ReadingStream, Stream, TimeUnit
 
 #: A stream that loses this share of its events, or more, is to be looked at.
 MUCH = 0.1
@@ -170,6 +170,13 @@ class CountsDiagnosis(Diagnosis):
         return keys_of(self.stream, self.sample)
 
     @cached_property
+    def epochs(self) -> list[tuple[str, TimeUnit]]:
+        """See ``epochs``."""
+        return epochs(
+            self.passing, self.stream.source.max_bytes, self.stream.source.format, self.sample.schemas
+        )
+
+    @cached_property
     def unlisted(self) -> Counter[str]:
         """The values of the column field that are not listed."""
         return unlisted(self.stream, self.sample, self.now)
@@ -215,7 +222,8 @@ class CountsDiagnosis(Diagnosis):
         if self.stream.counts.unknown_column is None:
             return False
         counting, unlisted = self.stamped.counting, sum(self.unlisted.values())
-        return unlisted > 0 and counting - unlisted < HARDLY * counting
+        # Of events that do not count for another reason nothing is said.
+        return 0 < unlisted <= counting and counting - unlisted < HARDLY * counting
 
     @property
     def progress(self) -> tuple[int, int]:

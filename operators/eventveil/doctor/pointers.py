@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
@@ -12,9 +12,9 @@ from eventveil.decoding.places import Instant, compile_field, is_there, pointer_
 from eventveil.decoding.rules import Rejection, parse
 from eventveil.doctor.sample import SampledRecord
 from eventveil.model.fields import HEADERS, KEY, TIME, in_envelope
-from eventveil.model.records import NO_SCHEMAS, Schemas
+from eventveil.model.records import NO_OWN_TIME, NO_SCHEMAS, Schemas
 from eventveil.model.timeline import parse_rfc3339
-from eventveil.model.topology import Format
+from eventveil.model.topology import Format, TimeUnit
 
 #: A field counts as one that events have if this share of them has it.
 _MANY = 0.5
@@ -32,6 +32,9 @@ _SHOWN = 5
 _COMPARED = 1000
 #: Names in a smaller share of records are mostly of such maps.
 _LEAST_SHARE = 0.01
+#: How many of a unit are in a second, but for milliseconds; and how far times may be from those of records.
+_IN_SECOND: Mapping[TimeUnit, int] = {"s": 1, "us": 1_000_000, "ns": 1_000_000_000}
+_ABOUT = 7 * 86_400_000
 #: Times in epoch milliseconds: from 2001 to 2286.
 _LIKE_TIMES = range(10**12, 10**13)
 
@@ -214,6 +217,27 @@ def likely(fields: Sequence[FoundField], pointer: str, *, time: bool = False) ->
     # An array may be empty, and its order may mean nothing: its first element only where nothing else fits.
     outside = [one for one in fitting if not one.in_array]
     return _ending(outside, pointer, time=time) or _ending(fitting, pointer, time=time)
+
+
+def epochs(
+    records: Sequence[SampledRecord], max_bytes: int, form: Format = "json", schemas: Schemas = NO_SCHEMAS
+) -> list[tuple[str, TimeUnit]]:
+    """The fields whose numbers are times in another unit than milliseconds, each with the unit.
+
+    In most records they are about the time that the record itself carries, which no identifier is.
+    """
+    found: Counter[tuple[str, TimeUnit]] = Counter()
+    for record in records:
+        document = parse(record.value, max_bytes, form, schemas)
+        if isinstance(document, Rejection) or record.own_time == NO_OWN_TIME:
+            continue
+        found.update(
+            (pointer, unit)
+            for pointer, value in leaves(document)
+            for unit, in_second in _IN_SECOND.items()
+            if type(value) in (int, float) and abs(value / in_second * 1000 - record.own_time) < _ABOUT
+        )
+    return [one for one, number in found.items() if number >= _MOST * len(records)]
 
 
 def event_ids(fields: Sequence[FoundField]) -> frozenset[str]:

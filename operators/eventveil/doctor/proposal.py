@@ -224,6 +224,19 @@ def _pointers(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
             return
 
 
+def _epoch(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
+    """A number that is a time in another unit, where half of the events lack the field of the time."""
+    source, details = seen.stream.source, seen.stamped.details.get(Reason.MISSING_FIELD.value, Counter())
+    missing = sum(number for detail, number in details.items() if detail.startswith("no time at "))
+    if 2 * missing < max(1, seen.stamped.asked) or likely(seen.fields, source.time, time=True):
+        return
+    if len(fields.listed(source.time)) == len(seen.epochs) == 1:
+        ((pointer, unit),) = seen.epochs
+        yield "source.time", scalar(pointer), f"{missing} records have nothing at {source.time}"
+        if unit != source.time_unit:
+            yield "source.time_unit", unit, f"the numbers at {pointer} are times in it"
+
+
 def _several(name: str, pointer: object) -> tuple[str, ...]:
     """The pointers of a field; those of columns must all be there, of others the first that is counts."""
     several = fields.listed(pointer) if isinstance(pointer, str) else ()
@@ -236,7 +249,7 @@ def _instead(seen: CountsDiagnosis, name: str, pointer: str, missing: int) -> tu
     found = _found(seen, name, pointer) if single else []
     # Names of fields are data too, such as those of an object with an entry for each user.
     user = found[0] if name == "user" and found else None
-    if name == "time" and single and not found and _own_times(seen) >= missing:
+    if name == "time" and single and not found and _own_times(seen) >= missing and not seen.epochs:
         return fields.TIME, f"{missing} records have nothing at {pointer}, nor a time elsewhere"
     if len(found) != 1 or found == [pointer]:
         return None
@@ -375,7 +388,7 @@ def _time_unit(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
         if unit != source.time_unit:
             after = replace(seen, stream=replace(seen.stream, source=replace(source, time_unit=unit)))
             if _wrong_times(after.stamped) <= wrong // 2:
-                yield "source.time_unit", unit, f"{count(wrong, 'time')} not in {source.time_unit}"
+                yield "source.time_unit", unit, f"{wrong} values are not times in {source.time_unit}"
                 return
 
 
@@ -422,6 +435,7 @@ def _lateness(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
 #: format that is not the stated one hides everything.
 RULES: tuple[Rule, ...] = (
     _format,
+    _epoch,
     _pointers,
     _filter,
     _user_type,

@@ -18,8 +18,8 @@ STATES: tuple[State, ...] = get_args(State)
 
 #: Fewer releases say nothing, and of more than the second number only the newest are looked at.
 LEAST, MOST = 3, 1000
-#: Of the standard deviation of a sum.
-_SURE = 2.0
+#: Of the standard deviation of a sum, and of that of the newest release alone.
+_SURE, _SURE_ALONE = 2.0, 4.0
 
 
 class Total(NamedTuple):
@@ -82,12 +82,13 @@ def state_of(totals: Sequence[Total], whole: int, expected: int | None = None) -
 
     ``whole`` is how many are looked at where there are as many (``looked_at``). Of fewer, those that all go
     along with a single draw say no more than it does, and the first draw of a stream may have had few events.
+    Nor do its first releases, with their large errors, hide one that stands out by itself.
     """
     number = len(totals)
     if number < LEAST:
         return "unknown"
     counted, error = sum(one.counted for one in totals), _error(totals)
-    if counted <= _SURE * error:
+    if counted <= _SURE * error and totals[-1].counted <= _SURE_ALONE * totals[-1].error:
         single = sum(one.fresh for one in totals) == 1
         return "unknown" if single and number < whole else "nothing"
     if expected is not None and counted + _SURE * error < expected * number / 2:

@@ -946,6 +946,27 @@ def test_where_no_field_looks_like_a_time_that_of_the_records_is_proposed(append
     assert "source.time" not in settings(report(timed, text).proposal)
 
 
+@pytest.mark.parametrize(("unit", "second"), [("s", 1), ("s", 1.0), ("us", 10**6), ("ns", 10**9)])
+@pytest.mark.parametrize("given", ["", "\n      time_unit: s"])
+def test_a_number_that_is_the_time_in_another_unit_is_proposed_with_its_unit(
+    unit: str, second: float, given: str
+) -> None:
+    def timed(number: int) -> dict[str, Any]:
+        one = event(number)
+        at = one.pop("at") * second / 1000
+        # An amount that is no time, and an identifier that could be one of another year.
+        return {**one, "when": at if type(second) is float else int(at), "amount": 7, "order": 1_500_000_000}
+
+    found = sample("murmur2", made=timed)
+    found = replace(found, records=[one._replace(own_time=one.time) for one in found.records])
+    made = report(found, FILE.replace("time: /at", f"time: /time{given}"))
+    expected: dict[str, str | None] = {"source.time": "/when"}
+    if not (given and unit == "s"):
+        expected["source.time_unit"] = unit
+    assert settings(made.proposal) == expected
+    assert counting(made.after["views"]) == 600
+
+
 def with_session(number: int) -> dict[str, Any]:
     """Half of the visitors are not logged in."""
     one = {**event(number), "session": f"s-{number % 150}"}
@@ -979,6 +1000,8 @@ def test_a_sample_in_which_nearly_everything_is_in_other_is_not_well() -> None:
     def path(number: int) -> dict[str, Any]:
         return {**event(number), "section": f"/shop/{number % 7}"}
 
+    late = report(sample(made=lambda number: {**path(number), "at": 7}), text)
+    assert late.fields()["streams"][0]["left_out_nearly_all"] == [], "nothing counts at all"
     made = report(sample(made=path), text)
     assert not made.is_well
     (problem,) = made.fields()["streams"][0]["left_out_nearly_all"]

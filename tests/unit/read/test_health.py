@@ -32,6 +32,14 @@ def test_states(totals: list[Total], expected: int | None, state: State) -> None
     assert state_of(totals, LEAST, expected) == state
 
 
+def test_a_release_that_stands_out_by_itself_shows_that_events_count_whatever_came_before() -> None:
+    first = [Total(0, 110, True), Total(0, 60, False), Total(0, 40, True)]
+    assert state_of(first, 6) == "nothing"
+    assert state_of([*first, Total(292, 20, True)], 6) == "counting"
+    assert state_of([*first, Total(79, 20, True)], 6) == "nothing"
+    assert state_of([*fresh(300, error=70), *first, Total(0, 20, True)], 6) == "nothing"
+
+
 def test_many_small_counts_are_told_from_noise_of_their_own_and_not_from_one_noise_repeated() -> None:
     assert state_of(fresh(*[8] * 24), 24) == "counting"
     repeated = [Total(8, 10, at == 0) for at in range(24)]

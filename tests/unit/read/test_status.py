@@ -139,7 +139,7 @@ def test_a_release_is_shown_with_its_intervals() -> None:
     assert shown.splitlines() == [
         "2026-03-01T02:00:00Z  views, timestamp 3, fresh; 95 % intervals",
         "  home        30  9 to 51",
-        "  and 1 more column; --columns shows more of them",
+        "  and 1 more column; --columns shows more",
     ]
 
 
