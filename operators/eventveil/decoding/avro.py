@@ -240,7 +240,7 @@ class _PlainSchema:
     def _values_of_nothing(self, schema: Any) -> int:
         """How many values there are in one that is no bytes, itself included; 0 if it takes some.
 
-        Raises Unfit if they are so many that a few bytes could take minutes.
+        Raises Unfit above _MOST_OF_NOTHING: a few bytes could take minutes.
         """
         if isinstance(schema, list):
             return 0
