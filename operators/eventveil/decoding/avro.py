@@ -101,8 +101,9 @@ class AvroSchema:
             raise
         except Exception as error:
             raise Unfit(f"it is not an Avro schema ({type(error).__name__}: {error})") from None
-        self._named = plain.done
         self._aliased = plain.aliased
+        # Of a type that can hold itself there are many copies.
+        self._named = plain.done if plain.aliased else {}
 
     def read(self, body: bytes) -> Any:
         """See ``Schema.read``."""

@@ -81,7 +81,7 @@ class ProtobufSchema:
         return ".".join(path)
 
     def _reader(self, descriptor: Descriptor) -> _Read:
-        """How to read a message; a type that holds itself is met while its reader is being made."""
+        """How to read a message."""
         name = descriptor.full_name
         if name == "google.protobuf.Timestamp":
             return lambda one: Instant(one.seconds * 1_000 + one.nanos // 1_000_000)
