@@ -112,7 +112,8 @@ class Assembly:
 
     def _where(self) -> str:
         if self._streams:
-            return f"{len(self._seen)} releases were read of the streams {', '.join(self._streams)}"
+            streams = f"stream{'s' * (len(self._streams) != 1)} {', '.join(self._streams)}"
+            return f"It has {len(self._seen)} of {streams}"
         return "A sink gets its first one when the first timestamp is over"
 
     def _is_known(self, value: bytes | None, record: Record, place: str) -> bool:
