@@ -230,7 +230,7 @@ def test_without_the_barrier_an_audit_tells_up_to_where_it_has_read(application:
     # The first timestamp of the publisher is long ago.
     late = ": nothing that fell due since has been released"
     assert f"  up to timestamp {FIRST + 5}, due at " in shown.stdout
-    assert shown.stdout.endswith(f"{late}, or a broker that is cut off has answered (--barrier finds out)\n")
+    assert shown.stdout.endswith(f"{late}, or an isolated broker has answered (--barrier tells which)\n")
     assert certain.stdout.endswith(f"{late}\n")
 
 

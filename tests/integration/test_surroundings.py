@@ -107,7 +107,7 @@ def test_an_outage_in_the_middle_of_an_hour_is_told_and_so_is_its_end(
         text = running.wait_for_log("no broker answers, so nothing is counted or released")
         assert "nothing listens there" in text
         deadline = time.monotonic() + 60
-        while "no fetch was answered" not in (reasons := " ".join(watch.obstacles())):
+        while "without an answered fetch" not in (reasons := " ".join(watch.obstacles())):
             assert time.monotonic() < deadline, reasons
             time.sleep(0.1)
         assert reasons.startswith("no broker answers: ")
