@@ -160,7 +160,6 @@ class _PlainSchema:
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._known, (self._others, self._deep) = named, _in_order(named)
-        self._items: list[Any] = []
         #: Types of which a value is no bytes, each with how many values that takes.
         self._of_nothing: dict[str, int] = {}
         self._names: dict[tuple[str, int], str] = {}
@@ -184,12 +183,8 @@ class _PlainSchema:
             for name in sorted(self._deep):
                 parse_schema(self._type_with_name(name, depth), named_schemas=named)
         field = {"name": "value", "type": self._of(schema, 0)}
-        whole = parse_schema(
-            {"type": "record", "name": "eventveil.Whole", "fields": [field]}, named_schemas=named
-        )
-        if any(map(self._values_of_nothing, self._items)):
-            raise Unfit("it has an array of values that take no bytes, which could be endless")
-        return whole
+        whole = {"type": "record", "name": "eventveil.Whole", "fields": [field]}
+        return parse_schema(whole, named_schemas=named)
 
     def _of(self, schema: Any, depth: int) -> Any:
         if isinstance(schema, list):
@@ -202,7 +197,8 @@ class _PlainSchema:
         copy = {"type": kind, **self._logical(schema)}
         if kind == "array":
             copy["items"] = self._of(schema["items"], depth + 1)
-            self._items.append(copy["items"])
+            if self._values_of_nothing(copy["items"]):
+                raise Unfit("it has an array of values that take no bytes, which could be endless")
         elif kind == "map":
             copy["values"] = self._of(schema["values"], depth + 1)
         elif kind not in _PRIMITIVE:

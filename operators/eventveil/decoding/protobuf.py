@@ -53,6 +53,7 @@ class ProtobufSchema:
             files = [*(_file(one, name) for name, one in imports), _file(text, _FILE)]
             for one in files:
                 pool.Add(one)
+            # Nobody else keeps them.
             self._classes = _classes(pool, files)
         except (Unfit, *UNDECIDED):
             raise
@@ -195,7 +196,7 @@ def _file(text: str, name: str) -> Any:
     found = descriptor_pb2.FileDescriptorProto()
     try:
         found.ParseFromString(base64.b64decode(text.encode("ascii"), validate=True))
-    except MemoryError:
+    except UNDECIDED:
         raise
     except Exception:
         raise Unfit("it is not a descriptor of a Protobuf file") from None
