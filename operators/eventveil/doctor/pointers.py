@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
-from eventveil.decoding.places import Instant, compile_field, is_there, pointer_tokens
+from eventveil.decoding.places import TIME_UNITS, Instant, compile_field, is_there, pointer_tokens
 from eventveil.decoding.rules import Rejection, parse
 from eventveil.doctor.sample import SampledRecord
 from eventveil.model.fields import HEADERS, KEY, TIME, in_envelope
@@ -32,8 +32,8 @@ _SHOWN = 5
 _COMPARED = 1000
 #: Names in a smaller share of records are mostly of such maps.
 _LEAST_SHARE = 0.01
-#: How many of a unit are in a second, but for milliseconds; and how far times may be from those of records.
-_IN_SECOND: Mapping[TimeUnit, int] = {"s": 1, "us": 1_000_000, "ns": 1_000_000_000}
+#: All but milliseconds; and how far times may be from those of records.
+_OTHER_UNITS: tuple[TimeUnit, ...] = ("s", "us", "ns")
 _ABOUT = 7 * 86_400_000
 #: Times in epoch milliseconds: from 2001 to 2286.
 _LIKE_TIMES = range(10**12, 10**13)
@@ -81,10 +81,7 @@ def fields_of(
     inside: dict[str, Counter[str]] = {}
     around: dict[str, Counter[str]] = {}
     documents = 0
-    for record in records:
-        document = parse(record.value, max_bytes, form, schemas)
-        if isinstance(document, Rejection):
-            continue
+    for record, document in readable(records, max_bytes, form, schemas):
         documents += 1
         for seen, found in ((inside, leaves(document)), (around, surroundings(record))):
             for pointer, value in found:
@@ -95,6 +92,16 @@ def fields_of(
         for one, kinds in (*inside.items(), *around.items())
     ]
     return [one for one in fields if 0 < one.all >= _MANY * documents]
+
+
+def readable(
+    records: Iterable[SampledRecord], max_bytes: int, form: Format, schemas: Schemas
+) -> Iterator[tuple[SampledRecord, Any]]:
+    """The records whose values can be read, each with its document."""
+    for record in records:
+        document = parse(record.value, max_bytes, form, schemas)
+        if not isinstance(document, Rejection):
+            yield record, document
 
 
 def leaves(document: Any, pointer: str = "", depth: int = _DEEPEST) -> Iterator[tuple[str, Any]]:
@@ -135,21 +142,18 @@ def absent(
     """Those of the fields that no record has, but for the time of records; none if no record is readable."""
     finds = {field: compile_field(field) for field in asked if field != TIME}
     names = {field: Counter[str]() for field in finds}
-    readable = 0
-    for record in records if finds else ():
-        document = parse(record.value, max_bytes, form, schemas)
-        if isinstance(document, Rejection):
-            continue
-        readable += 1
+    documents = 0
+    for record, document in readable(records if finds else (), max_bytes, form, schemas):
+        documents += 1
         for field in [*names]:
             if is_there(finds[field](document, record.around)):
                 del names[field]
             else:
                 names[field].update({*beside(field, document, record)})
-    if not readable:
+    if not documents:
         return []
     return [
-        AbsentField(field, readable, [(one, found[one]) for one in similar(field, _usual(found, readable))])
+        AbsentField(field, documents, [(one, found[one]) for one in similar(field, _usual(found, documents))])
         for field, found in names.items()
     ]
 
@@ -227,15 +231,15 @@ def epochs(
     In most records they are about the time that the record itself carries, which no identifier is.
     """
     found: Counter[tuple[str, TimeUnit]] = Counter()
-    for record in records:
-        document = parse(record.value, max_bytes, form, schemas)
-        if isinstance(document, Rejection) or record.own_time == NO_OWN_TIME:
+    for record, document in readable(records, max_bytes, form, schemas):
+        if record.own_time == NO_OWN_TIME:
             continue
         found.update(
             (pointer, unit)
             for pointer, value in leaves(document)
-            for unit, in_second in _IN_SECOND.items()
-            if type(value) in (int, float) and abs(value / in_second * 1000 - record.own_time) < _ABOUT
+            for unit in _OTHER_UNITS
+            if type(value) in (int, float)
+            and abs(value / TIME_UNITS[unit][0] * 1000 - record.own_time) < _ABOUT
         )
     return [one for one, number in found.items() if number >= _MOST * len(records)]
 

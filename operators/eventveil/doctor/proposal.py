@@ -207,10 +207,9 @@ def _format(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
 
 def _pointers(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
     """A field that half of the events lack, where one other place alone can be meant."""
-    details = seen.stamped.details.get(Reason.MISSING_FIELD.value, Counter())
     there = {one.pointer for one in seen.fields}
     for name in ("user", "column", "time"):
-        missing = sum(number for detail, number in details.items() if detail.startswith(f"no {name} at "))
+        missing = _lacking(seen, name)
         several = _several(name, getattr(seen.stream.source, name))
         if 2 * missing < max(1, seen.stamped.asked):
             continue
@@ -226,8 +225,7 @@ def _pointers(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
 
 def _epoch(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
     """A number that is a time in another unit, where half of the events lack the field of the time."""
-    source, details = seen.stream.source, seen.stamped.details.get(Reason.MISSING_FIELD.value, Counter())
-    missing = sum(number for detail, number in details.items() if detail.startswith("no time at "))
+    source, missing = seen.stream.source, _lacking(seen, "time")
     if 2 * missing < max(1, seen.stamped.asked) or likely(seen.fields, source.time, time=True):
         return
     if len(fields.listed(source.time)) == len(seen.epochs) == 1:
@@ -235,6 +233,12 @@ def _epoch(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
         yield "source.time", scalar(pointer), f"{missing} records have nothing at {source.time}"
         if unit != source.time_unit:
             yield "source.time_unit", unit, f"the numbers at {pointer} are times in it"
+
+
+def _lacking(seen: CountsDiagnosis, name: str) -> int:
+    """How many records lack the field of the user, the column or the time."""
+    details = seen.stamped.details.get(Reason.MISSING_FIELD.value, Counter())
+    return sum(number for detail, number in details.items() if detail.startswith(f"no {name} at "))
 
 
 def _several(name: str, pointer: object) -> tuple[str, ...]:
@@ -299,8 +303,7 @@ def _filter(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
     source = seen.stream.source
     if source.filter:
         return
-    details = seen.stamped.details.get(Reason.MISSING_FIELD.value, Counter())
-    missing = sum(number for detail, number in details.items() if detail.startswith("no column at "))
+    missing = _lacking(seen, "column")
     if missing < MUCH * max(1, seen.stamped.asked):
         return
     texts = [
