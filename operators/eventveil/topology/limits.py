@@ -29,7 +29,7 @@ def check_limits(topology: Topology, file: Section) -> None:
             if registry.plugin_of(stream.mechanism.kind) is None:
                 raise
             what = error if isinstance(error, PluginRefused) else f"it failed: {error!r}; correct the class"
-            mechanism.wrong("kind", f"{what}")
+            mechanism.wrong("kind", str(what))
     for readings in topology.readings:
         _check_values(readings, all_streams_of(file)[readings.name].get("mechanism"))
 
@@ -50,7 +50,7 @@ def _can_be_made(stream: Stream, section: Section) -> bool:
         return True
     except UnfitSetting as unfit:
         part = section.get("counts") if unfit.setting in ("columns", "per_column") else mechanism
-        part.wrong(unfit.setting, f"{unfit}")
+        part.wrong(unfit.setting, str(unfit))
     except PluginRefused:
         raise
     except ValueError as error:
