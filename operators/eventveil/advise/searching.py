@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.advise.choices import (
+    INTERVALS,
     NORMAL,
     WINDOWED,
     Bounding,
@@ -32,6 +33,7 @@ from eventveil.advise.choices import (
 from eventveil.advise.scoring import HOPELESS, Score, score
 from eventveil.advise.tally import Counts, Tally, rolled_up
 from eventveil.advise.trials import Outcome, Runner, Trial
+from eventveil.describe.guarantee import duration_words
 from eventveil.model.errors import EventveilError
 
 RUNS = 8
@@ -41,6 +43,7 @@ _ALIKE = 0.03
 #: Work, in cells (timestamps times columns) and steps: beyond these, finer intervals are left out.
 MOST_CELLS, _CELLS_OF_STEP = 20_000_000, 200
 OTHER = "other"
+_MINUTE = 60_000
 
 
 @dataclass
@@ -144,8 +147,17 @@ class _Searching:
         affordable = [one for one in found if self._work(tally, one) <= MOST_CELLS]
         if not found:
             raise EventveilError(
-                "no interval divides both the period of --total and that of --protect, which is the window of"
-                " the topology unless it is given; --total hour or day and --protect day or week go together"
+                f"no interval from {duration_words(INTERVALS[0])} to {duration_words(INTERVALS[-1])} divides"
+                f" both the period of the totals ({duration_words(question.unit)}) and that of the budget"
+                f" ({duration_words(question.protect)}), which is the window of the topology unless --protect"
+                " is given; add --protect day"
+            )
+        if tally.span < question.protect / 4:
+            covered = duration_words((tally.span // _MINUTE + 1) * _MINUTE)
+            raise EventveilError(
+                f"the events cover {covered}, and the budget is for"
+                f" {duration_words(question.protect)}: they do not show how well a choice divides it within"
+                " that period; give events from several such periods"
             )
         self._run, self._intervals = run, affordable or found[:1]
         skipped = tuple(one for one in found if one not in self._intervals)

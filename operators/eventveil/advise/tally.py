@@ -26,6 +26,8 @@ class Tally:
         self._events, self.columns, self.origin, self.unit = events, columns, origin, unit
         last = int(events.times.max(initial=origin))
         self.units = (last - origin) // unit + 1
+        #: From the first event to the last, in ms.
+        self.span = last - int(events.times.min(initial=last))
 
     @property
     def events(self) -> int:

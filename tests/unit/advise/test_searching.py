@@ -58,8 +58,17 @@ def test_intervals_divide_what_is_wanted_and_what_is_protected() -> None:
     assert [*intervals(QUESTION)] == [DAY, 3 * HOUR, HOUR, HOUR // 4]
     assert [*intervals(replace(QUESTION, unit=HOUR))] == [HOUR, HOUR // 4]
     assert [*intervals(replace(QUESTION, protect=HOUR))] == [HOUR, HOUR // 4]
-    with pytest.raises(EventveilError, match="no interval divides"):
+    with pytest.raises(EventveilError, match=r"the budget \(1 minute\).*add --protect day$"):
         found(replace(QUESTION, protect=60_000))
+
+
+def test_events_of_less_than_a_quarter_of_a_window_get_no_advice() -> None:
+    traffic = Traffic(MONDAY, 1, 20_000, 6, 50, 1.0)
+    drawn = draw(traffic)
+    few = drawn.times < MONDAY + HOUR // 2
+    short = Events(drawn.users[few], drawn.columns[few], drawn.times[few])
+    with pytest.raises(EventveilError, match=r"cover \d+ minutes, and the budget is for 1 day: .* several"):
+        found(counted=Tally(short, 6, MONDAY, DAY))
 
 
 def test_every_kind_with_windows_is_tried_at_every_interval(findings: Findings) -> None:
