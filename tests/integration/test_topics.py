@@ -12,7 +12,8 @@ from eventveil.cli.run import check_surroundings
 from eventveil.kafka.cluster import Cluster
 from eventveil.model.topology import Kafka
 from eventveil.topology.loading import load
-from tests.kafka.topics import create_topic, produce, read
+from tests.kafka.topics import create_topic, produce, read, unique
+from tests.unit.read.making import record
 from tests.worker.application import Application
 
 
@@ -52,10 +53,33 @@ def test_a_source_that_came_back_smaller_is_wrong_and_not_the_changelog_that_has
 
 def test_without_sources_nothing_is_created_and_the_source_is_named(application: Application) -> None:
     output = application.failing_command("topics", str(application.path), "--create")
-    assert f"topic {application.source} (source) does not exist: create it, or let" in output
+    # Another test may have a topic with a similar name.
+    (told,) = [line for line in output.splitlines() if " does not exist: create it, or let" in line]
+    assert told.startswith(f"topic {application.source} (source")
     assert f"nothing was created: a source is missing ({application.source})" in output
     assert output.count("created") == 1
     assert output.count("does not exist") == 1
+
+
+def test_a_source_with_the_name_of_another_topic_but_for_a_letter_is_told(application: Application) -> None:
+    meant = unique("clicks")
+    create_topic(application.bootstrap, meant)
+    misspelt = meant.replace("clicks", "clikcs")
+    application.document["streams"]["places"]["source"]["topic"] = misspelt
+    application.write()
+    output = application.failing_command("topics", str(application.path))
+    assert f"topic {misspelt} (source; did you mean {meant}?) does not exist: create it, or let" in output
+    output = application.command("topics", str(application.path), "--create", "--sources")
+    assert f"hint: a source was created, and topic {meant} has a similar name" in output
+
+
+def test_a_sink_of_another_stream_is_refused(application: Application) -> None:
+    create_topic(application.bootstrap, application.sink)
+    produce(application.bootstrap, application.sink, [record(1, stream="shops")], key=b"shops")
+    output = application.failing_command("topics", str(application.path), "--create", "--sources")
+    assert "it has releases of stream shops, and readers of a sink expect those of one" in output
+    assert "Give stream places a sink of its own" in output
+    assert manifest(application) == []
 
 
 def test_more_copies_than_brokers_is_told_with_the_setting(application: Application) -> None:

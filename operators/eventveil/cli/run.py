@@ -408,7 +408,7 @@ def check_surroundings(topology: Topology) -> Unsettled | None:
 def mistakes_of_topics(topology: Topology, cluster: Cluster) -> list[str]:
     """What is missing of the topics of a topology, and set wrongly. Raises EventveilError, KafkaException."""
     inspection = inspect_topics(topology, cluster)
-    return [*absent(inspection.missing), *inspection.mistakes]
+    return [*absent(inspection.missing, inspection.meant), *inspection.mistakes]
 
 
 def _watch_surroundings(topology: Topology, observation: Observation) -> Watch:

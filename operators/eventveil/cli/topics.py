@@ -94,15 +94,18 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
         if create:
             names = ", ".join(plan.name for plan in absent_sources)
             click.echo(f"nothing was created: a source is missing ({names})", err=True)
+    meant = inspection.meant
     if creatable:
         create_topics(topology, cluster, creatable)
         for plan in creatable:
             click.echo(f"created {plan.name} ({plan.role}, {count(plan.partitions, 'partition')})")
+            if plan.name in meant:
+                say(f"hint: a source was created, and topic {meant[plan.name]} has a similar name")
         inspection = inspect_topics(topology, cluster)
     for plan in inspection.plans:
         if plan not in inspection.missing and plan not in creatable:
             click.echo(f"found {plan.name} ({plan.role})")
-    for sentence in absent(absent_sources if create and absent_sources else inspection.missing):
+    for sentence in absent(absent_sources if create and absent_sources else inspection.missing, meant):
         say(sentence)
     for mistake in inspection.mistakes:
         say(mistake)

@@ -263,8 +263,14 @@ class MissingManifest:
             end = least_end(self._floors, place)
             tail = starts[place] if place.topic == topology.ledger else max(starts[place], end - _TAIL)
             for message in read_partition(topology.kafka, *place, start=tail, least=end):
-                if message.key() == stream.encode() and fields_of(message.value(), stream):
+                publisher = (message.key() or b"").decode(errors="replace")
+                if not fields_of(message.value(), publisher):
+                    continue
+                if publisher == stream:
                     raise StateRefused(str(place), *_published(stream, topology, place))
+                if place.topic == sink_name:
+                    what = f"it has releases of stream {publisher}, and readers of a sink expect those of one"
+                    raise StateRefused(str(place), what, f"Give stream {stream} a sink of its own")
 
 
 def _published(stream: str, topology: Topology, place: TopicPartition) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from eventveil.lifecycle.manifest import ManifestRecord, check_cluster, check_kn
 from eventveil.lifecycle.topics import TopicPlan, hints, plan_topics, short_of_replicas
 from eventveil.model.errors import EventveilError
 from eventveil.model.records import Outgoing, TopicPartition
+from eventveil.model.spelling import meant
 from eventveil.model.timeline import first_whole_timestamp, start_of
 from eventveil.model.topology import Topology
 
@@ -29,13 +30,15 @@ from eventveil.model.topology import Topology
 class Inspection:
     """What the cluster has of the topics of a topology: the plans, the topics missing, what is wrong.
 
-    ``hints``: what may go wrong, which is no reason to refuse anything.
+    ``hints``: what may go wrong, which is no reason to refuse anything. ``meant``: of a missing source the
+    topic whose name is nearest to its name, if one is near.
     """
 
     plans: list[TopicPlan]
     missing: list[TopicPlan]
     mistakes: list[str]
     hints: list[str]
+    meant: dict[str, str]
 
 
 def inspect_topics(topology: Topology, cluster: Cluster) -> Inspection:
@@ -53,7 +56,14 @@ def inspect_topics(topology: Topology, cluster: Cluster) -> Inspection:
     ]
     mistakes += short_of_replicas((plan, found[plan.name].replicas) for plan in plans if plan.name in found)
     told = [hint for plan in plans if plan.name in found for hint in hints(plan, settings[plan.name])]
-    return Inspection(plans, [plan for plan in plans if plan.name not in found], mistakes, told)
+    missing = [plan for plan in plans if plan.name not in found]
+    return Inspection(plans, missing, mistakes, told, _meant(plans, missing, cluster))
+
+
+def _meant(plans: Collection[TopicPlan], missing: Collection[TopicPlan], cluster: Cluster) -> dict[str, str]:
+    absent = [plan.name for plan in missing if plan.is_source]
+    known = cluster.names() - {plan.name for plan in plans} if absent else ()
+    return {name: near for name in absent if (near := meant(name, known))}
 
 
 def _mistakes(plan: TopicPlan, cluster: Cluster, found: Topic, settings: Mapping[str, str]) -> list[str]:

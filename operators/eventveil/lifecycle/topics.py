@@ -162,11 +162,15 @@ def _subject(names: Sequence[str]) -> str:
     return f"topic{'s' * (len(names) > 1)} {', '.join(names)}"
 
 
-def absent(plans: Iterable[TopicPlan]) -> list[str]:
-    """Which topics do not exist, with what to do: those of the file's sources, then all others."""
+def absent(plans: Iterable[TopicPlan], meant: Mapping[str, str]) -> list[str]:
+    """Which topics do not exist, with what to do: those of the file's sources, then all others.
+
+    ``meant`` has existing topics with a similar name.
+    """
     found: dict[bool, list[str]] = {True: [], False: []}
     for plan in plans:
-        found[plan.is_source].append(f"{plan.name} ({plan.role})")
+        near = f"; did you mean {meant[plan.name]}?" if plan.name in meant else ""
+        found[plan.is_source].append(f"{plan.name} ({plan.role}{near})")
     return [
         f"{_subject(names)} does not exist: {_how_to_create(is_source, 'it')}"
         if len(names) == 1

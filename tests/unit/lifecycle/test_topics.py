@@ -457,7 +457,7 @@ def test_too_few_replicas_are_told_together_with_both_remedies() -> None:
 
 def test_topics_that_do_not_exist_are_told_together() -> None:
     plans = plan_topics(topology(stream(topic="raw")), {"raw": 6})
-    sources, others = absent(plans)
+    sources, others = absent(plans, {})
     assert sources == (
         "topic raw (source) does not exist: create it, or let `eventveil topics TOPOLOGY --create --sources`"
         " do it"
@@ -465,4 +465,6 @@ def test_topics_that_do_not_exist_are_told_together() -> None:
     assert others.startswith("topics app-counting-changelog (counting changelog), app-partials (partials), ")
     assert others.endswith(" do not exist: `eventveil topics TOPOLOGY --create` creates them")
     assert all(plan.name in others for plan in plans[1:])
-    assert absent([]) == []
+    near, _ = absent(plans, {"raw": "row"})
+    assert near.startswith("topic raw (source; did you mean row?) does not exist: create it, or ")
+    assert absent([], {}) == []
