@@ -34,12 +34,18 @@ Address = tuple[str, int]
 _CLIENT = "eventveil"
 _CONNECT_SECONDS = 10.0
 _BUFFER_BYTES = 65_536
+#: More than any answer that is read here. HTTP and alerts of TLS would be longer, read as a length.
+_MOST_BYTES = 256 * 1024 * 1024
 #: After which a connection is made anew: sooner than brokers and firewalls drop those that are idle.
 _LIFE_SECONDS = 240.0
 #: Of the time after which a broker requires authentication again.
 _SHARE_OF_SESSION = 0.8
 #: What it looks like when a connection does not come about, and when one ends.
 _BROKEN = (OSError, EOFError, ClientError, ValueError, struct.error)
+
+
+class NotKafka(EOFError):
+    """What answers is no broker."""
 
 
 class Unreached(EventveilError):
@@ -166,9 +172,11 @@ class Connection:
     def _receive(self, give_up: float) -> Any:
         correlation, request = self._waiting.popleft()
         (size,) = struct.unpack(">i", self._read(4, give_up))
+        if not 0 <= size <= _MOST_BYTES:
+            raise NotKafka("it answered something else")
         content = BytesIO(self._read(size, give_up))
         if request.parse_response_header(content).correlation_id != correlation:
-            raise EOFError("it answered something else")
+            raise NotKafka("it answered something else")
         return request.RESPONSE_TYPE.decode(content)
 
     def _read(self, size: int, give_up: float) -> bytes:

@@ -19,6 +19,7 @@ from eventveil.kafka.connection import (
     Connection,
     NotAdmitted,
     NoTicket,
+    NotKafka,
     NotOffered,
     Unanswered,
     Unreached,
@@ -117,7 +118,14 @@ def _told(place: str, error: Unreached | Unanswered, security: Security) -> NotR
     if isinstance(cause, TimeoutError):
         what, remedy = (
             "it does not answer in time",
-            "Check the address and the network in between (a firewall?)",
+            "Is it a Kafka broker? Check the address, and the network in between (a firewall?)",
+        )
+        return NotReached(place, what, remedy, is_final=False)
+    if isinstance(cause, NotKafka):
+        what = "it does not answer as a Kafka broker does"
+        remedy = (
+            f"Is that the port of another service, or of a listener with{'out' if encrypted else ''} TLS?"
+            f" kafka.security.protocol is {security.protocol}"
         )
         return NotReached(place, what, remedy, is_final=False)
     if isinstance(cause, (EOFError, ConnectionError)):

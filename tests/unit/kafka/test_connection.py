@@ -18,6 +18,8 @@ from aiokafka.protocol.admin import ApiVersionRequest_v0
 from aiokafka.protocol.transaction import EndTxnRequest
 
 from eventveil.kafka.connection import Address, Connection, Unanswered, Unreached
+from eventveil.kafka.diagnosis import obstacle
+from eventveil.model.topology import Kafka
 
 PLAINTEXT: dict[str, Any] = {"security_protocol": "PLAINTEXT"}
 REQUEST = EndTxnRequest("owner", 7, 1, True)
@@ -193,3 +195,22 @@ def test_through_tls_it_stays_alive_and_checks_the_certificate(tmp_path: Path) -
         Connection(
             server.address, {"security_protocol": "SSL", "ssl_context": ssl.create_default_context()}, 5
         )
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x32"])
+def test_a_port_of_another_service_is_told_from_one_that_is_silent(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            accepted, _ = listening.accept()
+            with accepted:
+                accepted.recv(1000)
+                accepted.sendall(answer)
+                accepted.recv(1000)
+
+        threading.Thread(target=serve, daemon=True).start()
+        host, port = listening.getsockname()
+        found = obstacle(Kafka(f"{host}:{port}"))
+    assert str(found).startswith(
+        f"{host}:{port}: it does not answer as a Kafka broker does. Is that the port"
+    )
