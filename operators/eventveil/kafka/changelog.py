@@ -26,7 +26,7 @@ from eventveil.process.faults import FaultHook, no_fault
 
 _TIMEOUT_SECONDS = 30.0
 _TRANSACTION_SECONDS = 20.0
-#: After this a partition without a leader holds up a take-over no longer.
+#: After this a take-over gives up, and the next attempt waits again.
 _LEADERS_SECONDS = 5.0
 #: Within which records are written, so that the commit still comes in time.
 _WRITING_SECONDS = _TRANSACTION_SECONDS - 1
@@ -163,8 +163,11 @@ class FencedTable:
         self._fault("take-over:fenced")
 
     def _await_leaders(self, places: Collection[TopicPartition]) -> None:
-        """Wait, but not for long, for partitions without a leader: a marker that ends something there would
-        be lost. Raises KafkaException."""
+        """Wait, but not for long, for partitions without a leader. Raises KafkaException.
+
+        A marker that ends something there could be lost, and what the coordinator knows of the former owner's
+        transaction is lost with the first marker of this one. So nobody is fenced before all have a leader.
+        """
         self._check_open()
         Writer(self._kafka, self.owner, _TRANSACTION_SECONDS).await_leaders(places, _LEADERS_SECONDS)
 

@@ -92,8 +92,11 @@ def _wait_until_decided(kafka: Kafka, ends: Offsets) -> None:
     while waiting := _undecided(kafka, ends, waiting):
         if time.monotonic() > give_up:
             raise EventveilError(
-                f"{waiting[0]}: a transaction before offset {ends[waiting[0]]} stays open. "
-                "Find it with kafka-transactions.sh, end it, and run the audit again"
+                f"{waiting[0]}: a transaction before offset {ends[waiting[0]]} stays open. Do not abort it if"
+                " a worker began it, whose transactional.id begins with the name of the topology: it may be"
+                " committed already, and its entry or release would be lost. Restart the workers, which end"
+                " it as it was decided, and run the audit again. Abort only what another program has left"
+                " open (kafka-transactions.sh)"
             )
         time.sleep(0.1)
 

@@ -99,7 +99,7 @@ class Writer:
         self._run(lambda link: self._succeed(link, Deadline(seconds)))
 
     def await_leaders(self, places: Collection[TopicPartition], seconds: float) -> None:
-        """Wait until each of these partitions has a leader, or the time is up."""
+        """Wait until each of these partitions has a leader. Raises KafkaException if one has none by then."""
         self._run(lambda link: self._await_leaders(link, places, Deadline(seconds)))
 
     def settle(self, places: Iterable[TopicPartition], seconds: float) -> None:
@@ -171,10 +171,14 @@ class Writer:
 
     def _await_leaders(self, link: Link, places: Collection[TopicPartition], deadline: Deadline) -> None:
         topics = sorted({topic for topic, _ in places})
-        while deadline.left:
+        while True:
             leaders = self._links.renewed(link, topics)
-            if all(leaders[topic].get(number, -1) >= 0 for topic, number in places):
+            without = [place for place in places if leaders[place.topic].get(place.partition, -1) < 0]
+            if not without:
                 return
+            if not deadline.left:
+                told = f"{without[0]} has no leader"
+                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, told))
             time.sleep(min(LONGEST_PAUSE, deadline.left))
 
     def _describe(self, link: Link, deadline: Deadline) -> LastTransaction | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
@@ -413,3 +413,21 @@ def test_a_writer_that_has_a_successor_asks_for_no_epoch_after_an_abort() -> Non
     one.write(RECORDS)
     assert error_of(lambda: one.abort(1)).code() == KafkaError.INVALID_PRODUCER_EPOCH
     assert brokers.done
+
+
+def test_nobody_is_fenced_while_a_partition_has_no_leader() -> None:
+    """A marker that ends something there could be lost, and with it what the coordinator knows."""
+    elections = [{0: -1}, {}, {0: 3}]
+
+    class Electing(Brokers):
+        def renewed(self, _: Any, topics: Collection[str]) -> dict[str, dict[int, int]]:
+            return {topic: elections.pop(0) for topic in topics}
+
+    made = Writer(Kafka("nowhere:1"), "owner", 20)
+    made._links = cast(Any, Electing())
+    made.await_leaders([TopicPartition(TOPIC, 0)], 10)
+    assert elections == []
+    elections += 100 * [{0: -1}]
+    found = error_of(lambda: made.await_leaders([TopicPartition(TOPIC, 0)], 0.2))
+    assert found.code() == KafkaError.LEADER_NOT_AVAILABLE
+    assert found.str() == f"{TOPIC}, partition 0 has no leader"
