@@ -386,12 +386,14 @@ class Combiner:
         )
 
     def lacks_next(self) -> bool:
-        """Whether a partition has reported a later timestamp and not the next one, which never comes then."""
+        """Whether a partition has reported a later timestamp and not the next one, which never comes then.
+
+        One that was given up is not needed.
+        """
         firsts = ((partition, reports.first) for partition, reports in enumerate(self._reports))
-        pieces = {partition for timestamp, partition in self._pieces if timestamp == self.next}
-        return any(
-            first is not None and first > self.next and partition not in pieces for partition, first in firsts
-        )
+        later = {partition for partition, first in firsts if first is not None and first > self.next}
+        some = {partition for timestamp, partition in self._pieces if timestamp == self.next}
+        return not later <= {*some, *self.left_out}
 
     def take(self) -> Merged:
         """The merged counts of the next timestamp; then the following is next.

@@ -28,6 +28,7 @@ from eventveil.formats.release import (
 from eventveil.mechanisms.base import Counts, Mechanism, Release
 from eventveil.model import timeline
 from eventveil.model.durable import Durable, Natural, Positive, Program, unreadable, written
+from eventveil.model.errors import doubt
 from eventveil.model.records import BATCH_BYTES, Chunk, Outgoing, TopicPartition
 from eventveil.model.topology import Stream
 from eventveil.privacy.noise import NoiseSource
@@ -36,6 +37,11 @@ from eventveil.tasks.combiner import Combiner
 from eventveil.tasks.discovery import Fading, Search
 from eventveil.tasks.outages import Outage, left_out
 from eventveil.tasks.task import Published, Publisher, StreamView, Transaction
+
+_COUNT_AGAIN = (
+    "Stop the workers, delete the topic, create it (`eventveil topics TOPOLOGY --create`) and run `eventveil"
+    " migrate TOPOLOGY --apply`, which counts again what was not released; nothing is charged twice"
+)
 
 
 class ReleaseState(Durable, frozen=True):
@@ -208,6 +214,14 @@ class StreamSanitizer:
             self.state = self.state.replace(searched=self._next)
             while self.combiner.next < self._next:
                 self.combiner.take()
+
+    def insist(self, place: str) -> None:
+        """Raise Unsettled if ``place`` lacks the next partial counts: those of a partition are written in
+        order, each in one transaction with its state, so it would be waited for without an end."""
+        if self.combiner.lacks_next():
+            start = timeline.format_rfc3339(timeline.start_of(self.stream.timeline, self.combiner.next))
+            what = f"partial counts of stream {self.stream.name} of {start} are gone, and later ones are not"
+            raise doubt(place, what, _COUNT_AGAIN)
 
     def draw(self) -> Drawn:
         """Release the next timestamp, which must be complete. Nothing of it is kept: see ``keep``."""
@@ -463,9 +477,9 @@ class PartitionSanitizer(Publisher):
     def process(self, chunk: Chunk) -> None:
         """See ``Task.process``: merge the partials of a chunk.
 
-        Raises StateRefused for a record that should not be there.
+        Raises StateRefused for a record that should not be there, and Unsettled where one is gone.
         """
-        unseen = chunk.since(self.position)
+        unseen, touched = chunk.since(self.position), set[str]()
         # Without the offset: a refusal goes to the log, and the difference between two is an exact count.
         place = str(TopicPartition(chunk.topic, chunk.partition))
         for offset, value in zip(unseen.offsets, unseen.values, strict=True):
@@ -475,7 +489,10 @@ class PartitionSanitizer(Publisher):
             if sanitizer is not None and offset >= sanitizer.state.resume:
                 sanitizer.combiner.add(partial, value or b"", offset)
                 sanitizer.recollect()
-                self._open.add(partial.stream)
+                touched.add(partial.stream)
+        self._open |= touched
+        for name in sorted(touched):
+            self.sanitizers[name].insist(place)
         self.position = max(self.position, chunk.next_offset)
 
     def has_work(self, now: int) -> bool:
