@@ -152,7 +152,8 @@ class PartitionAggregator:
 
     def _judge(self, chunk: Chunk, origins: NDArray[np.int64] | None) -> int:
         offsets, append_times = np.array(chunk.offsets, np.int64), np.array(chunk.append_times, np.int64)
-        self._append_clock = max(self._append_clock, int(append_times.max()))
+        # Of the last record: it heals after one that a broker appended whose clock was ahead.
+        self._append_clock = int(append_times[-1])
         if self._timed and (append_times == NO_APPEND_TIME).any():
             # Those that have had their verdict are read again only for what is around them.
             told = min(counter.judged for counter in self.counters.values())
@@ -269,8 +270,10 @@ class PartitionAggregator:
             passed = min(counter.passed) if counter.read_again(self.position) else 0
             return min(timeline.last_due(rules, now), timeline.last_overdue(rules, passed))
         # Past the deadline by the clock skew: so much may the clocks of two brokers differ that lead the
-        # partition one after the other, and then records on time can follow one that is late.
-        complete = timeline.last_due(rules, self._append_clock)
+        # partition one after the other, and then records on time can follow one that is late. A time that is
+        # still to come proves nothing.
+        proven = self._append_clock if self._append_clock <= now + rules.clock_skew else 0
+        complete = timeline.last_due(rules, proven)
         if self._captured_end is not None and self.position >= self._captured_end:
             complete = max(complete, timeline.last_due(rules, self._captured_at))
         return min(timeline.last_due(rules, now), complete)

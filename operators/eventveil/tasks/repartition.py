@@ -118,7 +118,8 @@ class Rekeyer(Task):
         unseen = chunk.since(self.position)
         if len(unseen.offsets):
             append_times = self._append_times(unseen)
-            self._append_clock = max(self._append_clock, int(append_times.max()))
+            # Of the last record: it heals after one that a broker appended whose clock was ahead.
+            self._append_clock = int(append_times[-1])
             self.untimed |= bool((append_times == NO_APPEND_TIME).any())
             self._waiting += self._passing.of(unseen, append_times)
         self.position = max(self.position, chunk.next_offset)
@@ -174,7 +175,7 @@ class Rekeyer(Task):
         if self._captured_end is not None and self.position < self._captured_end:
             return False
         # The skew is that of the most cautious stream: what was appended before it has been readable since.
-        known = max(self._complete, self._captured_at - self._skew)
+        known = max(self._complete(now), self._captured_at - self._skew)
         return self._crosses(known, now - self._skew)
 
     def _crosses(self, one: int, other: int) -> bool:
@@ -204,21 +205,24 @@ class Rekeyer(Task):
         else:
             self._captured_at, self._captured_end = asked_at, end
 
-    @property
-    def _complete(self) -> int:
-        """Every event that was appended before this time has been seen."""
+    def _complete(self, now: int) -> int:
+        """Every event that was appended before this time has been seen.
+
+        An append time that is still to come proves nothing, and marks stay: a broker's clock was ahead.
+        """
         if self._captures is not None:
             return int(self._appended_after(self._captures, np.array([self.position]))[0])
         # Less the clock skew: so much may the clocks of two brokers differ that lead the partition one after
         # the other, and then an earlier time can follow a later one.
-        seen = max(self._state.passed, self._append_clock - self._skew)
+        proven = self._append_clock if self._append_clock <= now + self._skew else 0
+        seen = max(self._state.passed, proven - self._skew)
         if self._captured_end is not None and self.position >= self._captured_end:
             seen = max(seen, self._captured_at - self._skew)
         return seen
 
     def has_work(self, now: int) -> bool:
         """See ``Task.has_work``."""
-        return bool(self._waiting) or self._crosses(self._state.passed, self._complete)
+        return bool(self._waiting) or self._crosses(self._state.passed, self._complete(now))
 
     def next(self, now: int) -> Transaction | None:
         """See ``Task.next``: pass on what was read, and the marks that have become true.
@@ -229,8 +233,8 @@ class Rekeyer(Task):
             return None
         state, marks = self._state, list[Outgoing]()
         passed = state.passed
-        if self._crosses(passed, self._complete):
-            passed = self._complete
+        if self._crosses(passed, complete := self._complete(now)):
+            passed = complete
             marks = [mark(self._topic, state.partition, passed, to) for to in range(self._partitions)]
         captures = self._needed()
         skew = self._skew if captures else 0

@@ -304,7 +304,7 @@ def test_an_exposure_takes_dead_letters_along() -> None:
     done = []
     for now in (1006, world.worker.due):
         if now == world.worker.due:
-            world.worker.process(chunk([(1008, b"?"), (1025, event(time=1025))], start=2))
+            world.worker.process(chunk([(1008, b"?"), (1019, event(time=1019))], start=2))
         while (work := world.worker.next(now)) is not None:
             done.append((work.name, len(work.letters)))
             world.commit(work.records)

@@ -173,6 +173,19 @@ def test_an_idle_partition_is_marked_once_its_end_was_captured_and_reached() -> 
     assert one.wants_end(1028)
 
 
+def test_no_mark_follows_from_an_append_time_that_is_still_to_come() -> None:
+    """A broker's clock was ahead for a moment. Marks are durable, and stand for every event before them."""
+    one = rekeyer()
+    one.process(chunk([(1_000_000, event(HERE))]))
+    done = one.next(1018)
+    assert done is not None
+    assert state_of(done).passed == START.passed
+    one.committed(done)
+    assert one.wants_end(1018)
+    one.process(chunk([(1018, event(HERE))], start=1))
+    assert origins(passed_on(one))[1:] == [(0, Mark(0, 1015)), (1, Mark(0, 1015))]
+
+
 def test_the_most_cautious_stream_says_when_the_end_is_asked_for() -> None:
     cautious = stream("cautious", topic="app-repartition-raw", raw="raw", clock_skew=9)
     one = Rekeyer(VISITS.source, [VISITS.timeline, cautious.timeline], 2, START, CHANGELOG)
