@@ -278,7 +278,7 @@ def test_a_take_over_tells_how_far_the_partitions_beside_it_reach_and_nobody_mee
     topic, sink = new_topic("changelog", settings=COMPACTED), new_topic("sink", partitions=2)
     produce(kafka, sink, [b"release"] * 3, partition=1)
     table = FencedTable(Kafka(kafka), unique("owner"), topic, 0)
-    assert table.take_over([(sink, 0), (sink, 1)]) == {}
+    assert table.take_over([TopicPartition(sink, 0), TopicPartition(sink, 1)]) == {}
     assert (table.floors[sink, 0], table.floors[sink, 1]) == (0, 3)
     assert table.floors[topic, 0] == 0
     table.transact("publish", [Outgoing(sink, b"release", b"stream", 1)])
@@ -299,7 +299,7 @@ def test_a_partition_that_is_created_again_under_a_writer_gets_nothing_more(
     produce(kafka, ledger, [b"entry"] * 20)
     owner = unique("owner")
     table = FencedTable(Kafka(kafka), owner, topic, 0)
-    table.take_over([(ledger, 0)])
+    table.take_over([TopicPartition(ledger, 0)])
     delete_topic(kafka, ledger)
     create_topic(kafka, ledger)
     with pytest.raises(Unsettled, match=f"{ledger}, partition 0: it is shorter than it was"):
@@ -309,7 +309,7 @@ def test_a_partition_that_is_created_again_under_a_writer_gets_nothing_more(
     with pytest.raises(OwnerClosed):
         table.transact("publish", [])
     assert read(kafka, ledger) == []
-    assert FencedTable(Kafka(kafka), owner, topic, 0).take_over([(ledger, 0)]) == {}
+    assert FencedTable(Kafka(kafka), owner, topic, 0).take_over([TopicPartition(ledger, 0)]) == {}
 
 
 def test_a_late_marker_of_the_marks_ends_no_later_transaction(kafka: str, new_topic: NewTopic) -> None:

@@ -52,11 +52,16 @@ def test_a_sink_is_read_to_its_end_and_exported(application: Application, kafka:
         read.topic(application.path)
 
 
-def test_a_topic_with_an_open_transaction_is_read_up_to_there(kafka: str, new_topic: NewTopic) -> None:
+def test_a_topic_with_an_open_transaction_is_read_up_to_there_and_that_is_told(
+    kafka: str, new_topic: NewTopic, caplog: pytest.LogCaptureFixture
+) -> None:
     sink = new_topic("sink")
     produce(kafka, sink, [record(1), record(2)])
+    assert read.topic(bootstrap=kafka, topic=sink).timestamps.tolist() == [1, 2]
+    assert caplog.text == ""
     abandon(transactional_producer(kafka, unique("open")), sink, [record(3)])
     assert read.topic(bootstrap=kafka, topic=sink).timestamps.tolist() == [1, 2]
+    assert f"{sink}, partition 0: a transaction stays open, so later records cannot be read" in caplog.text
 
 
 def test_a_stream_of_values_and_a_topic_that_is_not_there_are_told(

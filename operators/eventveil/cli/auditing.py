@@ -207,6 +207,9 @@ def _read(
             offset = offset_of(message)
             if offset >= end:
                 return
+            while next_committed is not None and offset_of(next_committed) < offset:
+                # Compaction has removed it since: of a sink that somebody set so.
+                next_committed = next(committed, None)
             is_committed = next_committed is not None and offset_of(next_committed) == offset
             if is_committed:
                 next_committed = next(committed, None)

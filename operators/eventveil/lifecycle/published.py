@@ -6,6 +6,7 @@ timestamps that somebody has seen. So nothing is released from a state that know
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container, Iterator, Mapping
 from operator import itemgetter
 
@@ -31,6 +32,11 @@ _REMEDY = (
     "Restore the newest state; a backup older than the last release will not do. Without it, give the "
     "stream a new name and a new sink (whose epsilon adds up)"
 )
+_LACKS = (
+    "sink %s has releases up to timestamp %d of stream %s, and releases up to %d were published: the brokers"
+    " have lost its newest records. What was lost stays charged, and is not released again"
+)
+log = logging.getLogger(__name__)
 
 
 class Public:
@@ -113,13 +119,15 @@ class Public:
         """Raise StateRefused if the sink of a stream shows a release that its state has not decided.
 
         Then state and ledger were rewound together, or somebody else writes the stream. Aborted records count
-        too: a consumer with read_uncommitted has seen them.
+        too: a consumer with read_uncommitted has seen them. A sink that lacks the newest releases is logged.
         """
         places = {place: name for name, topic in sinks.items() for place in topic.places}
         firsts = self._cluster.first_offsets(places)
+        shown = dict.fromkeys(sinks, 0)
         for place, name in places.items():
             state = states[name]
             newest, record = self._newest_release(name, place, firsts[place])
+            shown[name] = max(newest, shown[name])
             if newest > state.published and record not in {decided(one).published for one in state.pending}:
                 raise StateRefused(
                     f"{place.topic} (sink), partition {place.partition}",
@@ -127,6 +135,10 @@ class Public:
                     "the state was rewound, or another application writes this stream",
                     _REMEDY,
                 )
+        for name, newest in shown.items():
+            # A sink that shows none may be a new one, or all that it had may have been removed.
+            if 0 < newest < states[name].published:
+                log.warning(_LACKS, sinks[name].name, newest, name, states[name].published)
 
     def asked(
         self, control: str, first: Mapping[str, bytes], asked: Mapping[str, bytes]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 from contextlib import closing
 
@@ -14,6 +16,8 @@ from eventveil.read.assembling import Assembly
 from eventveil.read.by_schema import BySchema
 
 _OFTEN = 256
+_UNDECIDED_SECONDS, _PAUSE_SECONDS = 3.0, 0.1
+log = logging.getLogger(__name__)
 
 
 def read_sink(
@@ -25,10 +29,13 @@ def read_sink(
 ) -> None:
     """Hand every record of a topic to ``assembly``. Raises ReadingError, EventveilError, KafkaException.
 
-    ``registry`` has the schemas of the records, where they have some.
+    ``registry`` has the schemas of the records, where they have some. What cannot be read because a
+    transaction before it stays open is logged.
     """
-    values = BySchema(registry)
-    ends = committed_ends(kafka, topic, range(Cluster(kafka).topic(topic).partitions))
+    values, cluster = BySchema(registry), Cluster(kafka)
+    places = cluster.topic(topic).places
+    logs = cluster.end_offsets(places)
+    ends = committed_ends(kafka, topic, range(len(places)))
     done, total = 0, sum(ends.values())
     for partition, end in ends.items():
         with closing(read_partition(kafka, topic, partition)) as messages:
@@ -40,3 +47,16 @@ def read_sink(
                 if progress and number % _OFTEN == 0:
                     progress(min(done + offset, total), total)
         done += end
+    for at, log_end in logs.items():
+        if _is_held_up(kafka, at, log_end):
+            log.warning("%s: a transaction stays open, so later records cannot be read yet", at)
+
+
+def _is_held_up(kafka: Kafka, place: TopicPartition, end: int) -> bool:
+    """Whether a transaction before the offset ``end`` stays open; that of a release takes milliseconds."""
+    give_up = time.monotonic() + _UNDECIDED_SECONDS
+    while committed_ends(kafka, place.topic, [place.partition])[place.partition] < end:
+        if time.monotonic() > give_up:
+            return True
+        time.sleep(_PAUSE_SECONDS)
+    return False

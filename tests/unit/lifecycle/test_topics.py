@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import orjson
@@ -13,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventveil.formats.release import release_record
+from eventveil.kafka.cluster import Topic
+from eventveil.lifecycle.create import inspect_topics
 from eventveil.lifecycle.topics import Setting, TopicPlan, absent, hints, plan_topics, short_of_replicas
 from eventveil.mechanisms.base import RELEASE_LIMIT, Release
 from eventveil.mechanisms.movement import Movement
@@ -468,3 +472,19 @@ def test_topics_that_do_not_exist_are_told_together() -> None:
     near, _ = absent(plans, {"raw": "row"})
     assert near.startswith("topic raw (source; did you mean row?) does not exist: create it, or ")
     assert absent([], {}) == []
+
+
+@pytest.mark.parametrize(("number", "told"), [("AAAAAAAAAAAAAAAAAAAAAA", 1), ("AAAAAAAAAAAAAAAAAAAAAQ", 0)])
+def test_topics_without_ids_are_wrong_because_a_new_one_would_pass_for_them(number: str, told: int) -> None:
+    """As of brokers that still speak the protocol of a version before 2.8."""
+    only = Topic("raw", number, 6, 1)
+    cluster = SimpleNamespace(
+        topics=lambda names: {"raw": only} if "raw" in names else {},
+        settings=lambda names: {name: {} for name in names},
+        names=lambda: frozenset({"raw"}),
+    )
+    mistakes = inspect_topics(topology(stream(topic="raw")), cast(Any, cluster)).mistakes
+    found = [
+        one for one in mistakes if one.startswith("topics have no ids (raw), so one that is deleted and")
+    ]
+    assert len(found) == told
