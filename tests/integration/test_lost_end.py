@@ -20,6 +20,7 @@ from eventveil.model.records import NO_EPOCH, TopicPartition
 from eventveil.model.topology import Kafka
 from tests.kafka.broker import LocalBroker
 from tests.kafka.jars import missing_tools
+from tests.kafka.ports import HOST, reserve
 from tests.kafka.topics import end_offset, read
 from tests.worker.application import ORIGIN, Application
 from tests.worker.checks import worker
@@ -139,6 +140,30 @@ def test_a_source_that_lost_its_end_and_grew_again_stops_the_worker_and_a_migrat
     for letter in read(application.bootstrap, application.dead):
         assert dict(letter.headers() or [])["eventveil.reason"] == b"late"
         assert b"south" not in (letter.value() or b"")
+
+
+def test_a_worker_finds_brokers_that_have_other_addresses_by_its_bootstrap_addresses(tmp_path: Path) -> None:
+    directory, another = tmp_path / "broker", reserve()
+    broker = LocalBroker(directory)
+    broker.start()
+    application = Application(
+        broker.bootstrap, tmp_path, interval=INTERVAL, lateness=LATENESS, max_ahead=5000, partitions=1
+    )
+    application.create()
+    application.document["kafka"]["bootstrap"] = f"{broker.bootstrap},{HOST}:{another.port}"
+    application.write()
+    with worker(application, tmp_path) as running:
+        running.wait_for_log("ready")
+        wait_for(application, send(application, "north", 5))
+        broker.release()
+        another.release()
+        moved = LocalBroker(directory, another.port)
+        moved.start()
+        try:
+            application.bootstrap = moved.bootstrap
+            wait_for(application, send(application, "east", 5))
+        finally:
+            moved.release()
 
 
 def test_what_a_broker_says_of_epochs(broker: LocalBroker, tmp_path: Path) -> None:

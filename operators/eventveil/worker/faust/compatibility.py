@@ -42,7 +42,7 @@ _MEMBERS: dict[type, tuple[str, ...]] = {
         "_get_actions_per_node",
     ),
     PartitionRecords: ("_unpack_records", "_consume_aborted_up_to", "_contains_abort_marker"),
-    AIOKafkaClient: ("_metadata_update",),
+    AIOKafkaClient: ("_metadata_update", "bootstrap"),
     SubscriptionState: ("subscription", "reassignment_in_progress", "fetch_context"),
     TopicPartitionState: ("position", "has_valid_position", "seek", "paused"),
     SaslPlainAuthenticator: ("_step",),

@@ -20,6 +20,7 @@ import hashlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from math import inf
 from typing import Any, Protocol
 
@@ -206,6 +207,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         """Start the consumer, whose fetcher is not to stop for an error of which it knows already."""
         await super().on_start()
         if (consumer := self._consumer) is not None:
+            return_to_bootstrap(consumer._client)
             keep_first_errors(consumer._fetcher)
             before_each_request(consumer._fetcher, self._be_patient)
             self._counted_since = time.monotonic()
@@ -426,6 +428,24 @@ def create_no_topics() -> None:
     worker would take it for another one.
     """
     client.MetadataRequest = MetadataOfExisting
+
+
+def return_to_bootstrap(client: Any) -> None:
+    """Let an aiokafka client ask the addresses of its settings where no broker that it knows answers.
+
+    aiokafka 0.14 asks them once. If all brokers get other addresses, it would look for them without an end.
+    """
+    update = client._metadata_update
+
+    async def find(cluster: Any, topics: Any) -> bool:
+        if await update(cluster, topics):
+            return True
+        with suppress(KafkaError):
+            await client.bootstrap()
+            return bool(await update(cluster, topics))
+        return False
+
+    client._metadata_update = find
 
 
 def keep_first_errors(fetcher: Any) -> None:
