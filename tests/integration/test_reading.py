@@ -65,7 +65,7 @@ def test_a_topic_with_an_open_transaction_is_read_up_to_there_and_that_is_told(
 
 
 def test_a_stream_of_values_and_a_topic_that_is_not_there_are_told(
-    application: Application, kafka: str
+    application: Application, kafka: str, new_topic: NewTopic
 ) -> None:
     with pytest.raises(read.ReadingError, match="no stream of counts with the name other"):
         read.topic(application.path, stream="other")
@@ -78,3 +78,6 @@ def test_a_stream_of_values_and_a_topic_that_is_not_there_are_told(
     exported = CliRunner().invoke(main, ["export", str(application.path), "--output", "-", "--format", "csv"])
     assert exported.exit_code == 1
     assert "does not exist" in exported.stderr
+    sink = new_topic("clicks")
+    with pytest.raises(read.ReadingError, match=f"it does not exist. Did you mean {sink}"):
+        read.topic(bootstrap=kafka, topic=sink.replace("clicks", "clikcs"))

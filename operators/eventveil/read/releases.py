@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -17,6 +17,7 @@ from eventveil.read.tables import Table, long_table, wide_table
 if TYPE_CHECKING:
     from eventveil.read.summing import Sums
 
+_SHOWN = 5
 Groups = Mapping[str, Sequence[str]] | Callable[[str], str | None]
 Form = Literal["long", "wide"]
 Times = NDArray[np.datetime64]
@@ -48,7 +49,14 @@ class Part(NamedTuple):
         return ", ".join([self.mechanism, *(one for one in differing if not one.startswith("mechanism "))])
 
 
-@dataclass(frozen=True, eq=False)
+def shown(what: str, starts: Times, ends: Times, columns: Sequence[str]) -> str:
+    """Arrays over spans of time in a line, for a notebook: what they are, when, of which columns."""
+    when = f" from {starts[0]}Z to {ends[-1]}Z" if len(starts) else ""
+    more = f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
+    return f"<{what}{when}: {', '.join(columns[:_SHOWN])}{more}>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Releases:
     """T releases of d columns, in the order of time. A timestamp that is missing is a gap, not a zero.
 
@@ -75,11 +83,14 @@ class Releases:
     missing: tuple[tuple[int, ...], ...]
     parts: tuple[Part, ...]
     part_of: NDArray[np.int64]
-    history: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
-    exhausted: tuple[bool, ...] = field(default=(), repr=False)
+    history: tuple[tuple[int, ...], ...] = ()
+    exhausted: tuple[bool, ...] = ()
 
     def __len__(self) -> int:
         return len(self.timestamps)
+
+    def __repr__(self) -> str:
+        return shown(f"{len(self)} releases of {self.stream}", self.starts, self.ends, self.columns)
 
     @property
     def times(self) -> Times:

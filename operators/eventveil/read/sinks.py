@@ -11,9 +11,11 @@ from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import committed_ends, offset_of, read_partition
 from eventveil.model.records import TopicPartition
+from eventveil.model.spelling import meant
 from eventveil.model.topology import Kafka, Registry
 from eventveil.read.assembling import Assembly
 from eventveil.read.by_schema import BySchema
+from eventveil.read.problems import ReadingError
 
 _OFTEN = 256
 _UNDECIDED_SECONDS, _PAUSE_SECONDS = 3.0, 0.1
@@ -33,7 +35,12 @@ def read_sink(
     transaction before it stays open is logged.
     """
     values, cluster = BySchema(registry), Cluster(kafka)
-    places = cluster.topic(topic).places
+    if (found := cluster.topics([topic]).get(topic)) is None:
+        near = meant(topic, cluster.names())
+        raise ReadingError(
+            f"topic {topic}", "it does not exist", f"Did you mean {near}?" if near else "Check its name"
+        )
+    places = found.places
     logs = cluster.end_offsets(places)
     ends = committed_ends(kafka, topic, range(len(places)))
     done, total = 0, sum(ends.values())

@@ -13,13 +13,13 @@ from eventveil.read import frames, intervals
 from eventveil.read.calendar import Spans, spans
 from eventveil.read.correlation import errors_of_sums
 from eventveil.read.problems import ReadingError
-from eventveil.read.releases import Form, Releases, Times
+from eventveil.read.releases import Form, Releases, Times, shown
 from eventveil.read.tables import Table, long_table, wide_table
 
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Sums:
     """Totals, or averages, of g groups of columns over S spans of time.
 
@@ -45,6 +45,9 @@ class Sums:
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    def __repr__(self) -> str:
+        return shown(f"{len(self)} {self.what}s of {self.stream}", self.starts, self.ends, self.groups)
 
     def per_timestamp(self) -> Sums:
         """Averages over the timestamps of each span."""

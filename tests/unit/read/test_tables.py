@@ -116,3 +116,11 @@ def test_importing_eventveil_loads_nothing_and_read_loads_no_client_and_no_frame
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_arrays_are_shown_in_a_line_that_says_what_they_are() -> None:
+    when = "from 2026-03-01T00:00:00.000Z to 2026-03-01T02:00:00.000Z"
+    assert repr(TWO) == f"<2 releases of views {when}: c0, c1>"
+    assert repr(TWO.totals("1h")) == f"<2 totals of views {when}: c0, c1>"
+    wide = releases(np.zeros((1, 9)), 1.0)
+    assert repr(wide).endswith(": c0, c1, c2, c3, c4 and 4 more>")
