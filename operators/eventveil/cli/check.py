@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 
 import click
@@ -10,10 +11,15 @@ import click
 from eventveil.cli.loading import EXIT_INVALID
 from eventveil.describe.sums import describe_total, describe_unbounded, totals
 from eventveil.kinds.registry import in_sums, kind_of, unbounded
-from eventveil.model.topology import Budget, Topology
+from eventveil.model.timeline import format_rfc3339
+from eventveil.model.topology import Budget, Stream, Timeline, Topology
 from eventveil.topology.fields import Default
 from eventveil.topology.loading import load_with_defaults
 from eventveil.topology.problems import TopologyInvalid
+from eventveil.topology.scalars import duration_text
+
+#: More intervals of lateness than are mostly meant.
+_LATE = 10
 
 
 @click.command()
@@ -46,12 +52,27 @@ def report(topology: Topology, defaults: tuple[Default, ...]) -> Iterator[str]:
         topics = f"{kind.source(stream)} -> {kind.sink(stream)}"
         yield f"Stream {stream.name}: {topics}, {stream.mechanism.kind}"
         yield from (f"  {line}" for line in kind.describe(topology, stream))
+        if isinstance(stream, Stream):
+            yield from (f"  Note: {line}" for line in _doubtful(stream.timeline, time.time_ns() // 1_000_000))
     yield from _sums(topology)
     if defaults:
         yield ""
         yield "Defaults that this file relies on"
         yield from (f"  {default.setting}: {default.value}" for default in defaults)
     yield ""
+
+
+def _doubtful(timeline: Timeline, now: int) -> Iterator[str]:
+    """What is allowed, and hardly ever meant; ``now`` in epoch milliseconds."""
+    begins = timeline.origin if timeline.start is None else max(timeline.origin, timeline.start)
+    if begins > now:
+        yield f"it begins in the future, at {format_rfc3339(begins)}; no earlier event counts."
+    intervals = timeline.lateness // timeline.interval
+    if intervals > _LATE:
+        yield (
+            f"lateness is {intervals} intervals. Each release comes {duration_text(timeline.lateness)} after"
+            " the end of its timestamp, and as many timestamps are open at once."
+        )
 
 
 def _sums(topology: Topology) -> Iterator[str]:
