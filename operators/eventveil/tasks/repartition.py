@@ -222,7 +222,16 @@ class Rekeyer(Task):
 
     def has_work(self, now: int) -> bool:
         """See ``Task.has_work``."""
-        return bool(self._waiting) or self._crosses(self._state.passed, self._complete(now))
+        return bool(self._waiting) or self.undurable or self._crosses(self._state.passed, self._complete(now))
+
+    @property
+    def undurable(self) -> bool:
+        """Whether an end was captured that the durable state does not hold.
+
+        It becomes durable at once, also where records before it are not read yet: a successor that captured
+        a later one would count what came in between, so a single record would decide about others.
+        """
+        return self._captures is not None and self._needed() != self._state.captures
 
     def next(self, now: int) -> Transaction | None:
         """See ``Task.next``: pass on what was read, and the marks that have become true.

@@ -491,6 +491,18 @@ def test_a_successor_gives_the_same_times_whatever_the_skew_and_asks_for_no_end_
     assert origins(passed_on(last))[0] == (0, Origin(1025, 0, 6))
 
 
+def test_an_end_that_was_captured_is_durable_although_a_record_before_it_is_not_read() -> None:
+    """A successor that asks again gets a later end: the unread record would decide which others are late."""
+    one = untold()
+    one.capture_end(1018, 1)
+    done = one.next(1018)
+    assert done is not None
+    assert state_of(done).captures == (Capture(1018, 1),)
+    assert len([*done.records]) == 1
+    one.committed(done)
+    assert not one.has_work(1018)
+
+
 def test_an_end_below_an_earlier_one_is_an_error_and_a_clock_put_back_captures_nothing_twice() -> None:
     one = untold()
     one.capture_boundary(1028, 4)
