@@ -112,9 +112,12 @@ def test_no_timestamp_is_released_that_lacks_a_partition_and_a_migration_goes_on
     assert "places: would continue from timestamp" in told
     assert "source.partitions 6, was 3" in told
     assert released(application) == found
+    due = now(application)
     told = application.command("migrate", str(application.path), "--apply")
     since = int(re.search(r"source.partitions.since (\d+)", told)[1])  # type: ignore[index]  # it is there
-    assert max(found) < since <= max(found) + 20
+    # The first that was not due then.
+    assert due - LATENESS // INTERVAL - 1 <= since <= now(application) + 1
+    assert f"count from timestamp {since} (" in told
     assert application.command("migrate", str(application.path), "--apply") == "places: unchanged\n"
     with run(application, "after.") as worker:
         worker.wait_for_log("ready")

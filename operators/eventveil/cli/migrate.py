@@ -26,7 +26,7 @@ from eventveil.lifecycle.apply import (
 from eventveil.lifecycle.cap import check_cap
 from eventveil.lifecycle.layout import Layout
 from eventveil.lifecycle.migration import counts_alike
-from eventveil.lifecycle.relocation import doubtful
+from eventveil.lifecycle.relocation import SINCE, doubtful
 from eventveil.lifecycle.stage import StageMigrator
 from eventveil.lifecycle.values import Moved, ValuesMigrator
 from eventveil.mechanisms.base import Mechanism
@@ -56,7 +56,7 @@ _NOT_BEGUN = (
     type=int,
     metavar="TIMESTAMP",
     help="Where a source got more partitions: the first timestamp that is counted in all of them; default: "
-    "the first that is possible.",
+    "the first that is not due yet.",
 )
 def migrate(topology: str, apply: bool, lost: bool, since: int | None) -> None:
     """Continue the streams of TOPOLOGY under its current settings.
@@ -264,6 +264,13 @@ def _show(topology: Topology, step: MigrationStep, *, apply: bool) -> None:
     goes = "continues" if apply else "would continue"
     click.echo(f"{step.stream}: {goes} from {named(step.start)} with")
     _show_differences(step.differences)
+    if SINCE in step.differences:
+        since = step.differences[SINCE].new
+        assert isinstance(since, int)
+        click.echo(
+            f"  users who moved to other partitions count from {named(since)} on; if producers have used"
+            " these partitions for longer, choose an earlier timestamp with --partitions-from"
+        )
     limit = step.limit
     if limit is None:
         return

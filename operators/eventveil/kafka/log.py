@@ -396,15 +396,3 @@ def read_latest(kafka: Kafka, place: TopicPartition, least: int = 0) -> dict[byt
 def values_of(latest: Mapping[bytes, StoredRecord]) -> dict[bytes, bytes]:
     """The values by key; tombstones have none."""
     return {key: record.value for key, record in latest.items() if record.value is not None}
-
-
-def first_appended(kafka: Kafka, place: TopicPartition, now: int) -> int:
-    """When the first record that a partition has left was appended (epoch ms); ``now`` if nothing tells.
-
-    Raises KafkaException.
-    """
-    with closing(read_partition(kafka, *place, isolation="read_uncommitted")) as messages:
-        for message in messages:
-            kind, appended = message.timestamp()
-            return appended if kind == TIMESTAMP_LOG_APPEND_TIME else now
-    return now

@@ -23,7 +23,7 @@ from eventveil.formats.release import fields_of
 from eventveil.kafka.barrier import Floors, least_end
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster, Topic
-from eventveil.kafka.log import first_appended, offset_of, read_latest, read_partition, read_table, values_of
+from eventveil.kafka.log import offset_of, read_latest, read_partition, read_table, values_of
 from eventveil.kinds.placement import StreamPlan, counting_places, writer_of
 from eventveil.kinds.registry import kind_of, plan_streams
 from eventveil.lifecycle.beginning import earliest_append, first_events, judged_anew_from
@@ -253,9 +253,9 @@ class StreamMigrator:
         """
         checkpoint, target = self._checked() if apply else looked(self._read)
         differences = {**checkpoint.differences(target), **rerouting.differences}
-        if rerouting.gone is not None:
-            next_ = min(state.next for _, state in checkpoint.counting.values())
-            first, last = lost_span(self._plan.stream.timeline, next_, rerouting.gone)
+        if rerouting.lost:
+            now = time.time_ns() // 1_000_000
+            first, last = lost_span(self._plan.stream.timeline, checkpoint.state.next, now)
             differences |= {LOST_FROM: Difference(None, first), LOST_UNTIL: Difference(None, last)}
         differences = check_inputs(checkpoint, differences, accepts_loss=lost)
         events = len(rerouting.stage)
@@ -378,9 +378,6 @@ class StreamMigrator:
                     begins[log],
                     ends[log],
                     again[log],
-                    first_appended(self._topology.kafka, log, now)
-                    if begins[log] or known != {source.id}
-                    else now,
                     judged_anew_from(cluster, self._plan, log, *checkpoint.counting[place])
                     if lost and place in checkpoint.counting
                     else None,

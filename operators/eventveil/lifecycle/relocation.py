@@ -27,7 +27,7 @@ again. The timestamps that may lack some are named, in the ledger too, before th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from eventveil.counting.counter import CounterState
@@ -53,8 +53,7 @@ _BEGIN_ANEW = "Give the stream a new name (whose epsilon adds up)"
 class Log:
     """A source partition as it is now: where its state is kept, its first offset and its end.
 
-    What is left of the next timestamp to be released lies from offset ``again`` on. What is gone from before
-    the first offset was appended before ``gone``, in epoch milliseconds, at the latest. Events are judged
+    What is left of the next timestamp to be released lies from offset ``again`` on. Events are judged
     anew from offset ``anew`` on (``eventveil.lifecycle.beginning.judged_anew_from``); None: nobody has asked.
     It had been read up to offset ``reached``, as far as the state tells. If some of that is gone and others
     have its offsets, ``end`` is where what is left of it ends.
@@ -64,7 +63,6 @@ class Log:
     begin: int
     end: int
     again: int
-    gone: int
     anew: int | None = None
     reached: int = 0
 
@@ -83,11 +81,11 @@ class InputTopics:
 
 @dataclass(frozen=True, slots=True)
 class _NewPartition:
-    """A partition of the new topics; ``lost`` are the first and the last timestamp that may lack events."""
+    """A partition of the new topics; ``lost`` tells whether timestamps may lack events of it."""
 
     manifest: ManifestRecord
     state: CounterState
-    lost: tuple[int, int] | None
+    lost: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +125,7 @@ def relocate(
 ) -> Relocation | None:
     """What becomes of a stream over these topics; None if it reads them already.
 
-    ``since`` is the first timestamp that is counted in more partitions, by default the first possible one.
+    ``since`` is the first timestamp that is counted in more partitions, by default the first that is not due.
     Raises Unsettled where that cannot be sound by what the brokers say, and StateRefused if ``since`` is too
     early.
     """
@@ -164,7 +162,9 @@ def relocate(
         lacking = _SOURCE not in differences and checkpoint.lacking_boundaries(stream)
         if len(inputs.logs) % before and lacking:
             first = max(first, _never_judged(stream, checkpoint, inputs.now))
-        growth = Growth(_declared(stream, since, first), before)
+        # By the clock: what is closed depends on which records were read, and this becomes public.
+        default = max(first, timeline.last_due(stream.timeline, inputs.now) + 1)
+        growth = Growth(default if since is None else _declared(stream, since, first), before)
         differences[SINCE] = Difference(None, growth.since)
         differences[_PARTITIONS] = Difference(before, len(inputs.logs))
         parts += [
@@ -179,8 +179,9 @@ def relocate(
             f"its source has {before} partitions as before",
             "Leave the timestamp out",
         )
-    lost = _all_of(part.lost for part in parts)
-    if lost is not None:
+    lost = None
+    if any(part.lost for part in parts):
+        lost = lost_span(stream.timeline, checkpoint.state.next, inputs.now)
         differences |= {LOST_FROM: Difference(None, lost[0]), LOST_UNTIL: Difference(None, lost[1])}
     if again:
         differences[AGAIN] = Difference(None, checkpoint.state.next)
@@ -284,7 +285,6 @@ def _moved(
     elif max(state.resume, state.judged, log.reached, *(one.offset for one in boundaries)) > log.end:
         # Its end is gone: what was read may come again at other offsets, and is judged again.
         needed, judged, gone = log.again, log.again, True
-        log = replace(log, gone=inputs.now)
         boundaries = tuple(one for one in boundaries if one.offset <= log.end)
         # Marks of what is gone say nothing about what is read again; those to come do.
         passed = ()
@@ -300,12 +300,11 @@ def _moved(
     # Who belongs to another partition now is to get a dead letter.
     judged = resume if grown else max(judged, resume)
     moved = state.replace(next=target, resume=resume, judged=judged, boundaries=boundaries, passed=passed)
-    lost = lost_span(stream.timeline, target, log.gone) if gone else None
     begins = log.begin if replaced else manifest.resume
     if gone:
         # What was given up is not missed again.
         begins = max(begins, log.begin)
-    return _NewPartition(manifest.replace(topic_id=inputs.source_id, resume=begins), moved, lost)
+    return _NewPartition(manifest.replace(topic_id=inputs.source_id, resume=begins), moved, gone)
 
 
 def _added(
@@ -315,20 +314,16 @@ def _added(
     log, target = inputs.logs[number], checkpoint.state.next
     manifest = known.replace(topic_id=inputs.source_id, partition=number, resume=log.begin)
     state = CounterState(known.instance, number, known.first, target, log.begin, log.begin)
-    return _NewPartition(manifest, state, lost_span(stream.timeline, target, log.gone) if log.begin else None)
+    return _NewPartition(manifest, state, log.begin > 0)
 
 
-def lost_span(rules: Timeline, target: int, gone: int) -> tuple[int, int]:
-    """The first and the last timestamp that may lack events that were appended before ``gone`` (epoch ms).
+def lost_span(rules: Timeline, following: int, now: int) -> tuple[int, int]:
+    """The first and the last timestamp that may lack events where some are lost, from ``following`` on.
 
-    ``target`` is the next timestamp to close.
+    All that may have events by ``now`` (epoch ms): when the first record that is left was appended would say
+    more, but the answer becomes public, and that record is somebody's.
     """
-    return target, max(target, timeline.timestamp_of(rules, gone + rules.max_ahead))
-
-
-def _all_of(spans: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
-    found = [span for span in spans if span is not None]
-    return (min(first for first, _ in found), max(last for _, last in found)) if found else None
+    return following, max(following, timeline.timestamp_of(rules, now + rules.max_ahead))
 
 
 def _never_judged(stream: Stream, checkpoint: Checkpoint, now: int) -> int:
@@ -342,8 +337,8 @@ def _never_judged(stream: Stream, checkpoint: Checkpoint, now: int) -> int:
     return timeline.timestamp_of(rules, latest) + 1
 
 
-def _declared(stream: Stream, since: int | None, first: int) -> int:
-    if since is not None and since < first:
+def _declared(stream: Stream, since: int, first: int) -> int:
+    if since < first:
         what = f"events of timestamp {since} may be judged already, for as many partitions as the source had"
         raise StateRefused(f"stream {stream.name}", what, f"Choose a timestamp from {first} on, or none")
-    return first if since is None else since
+    return since

@@ -33,37 +33,31 @@ Stage = Mapping[int, tuple[ManifestRecord, RekeyerState]]
 class RawLog:
     """A partition of the topic of events: its first offset and its end.
 
-    What is gone from before the first offset was appended before ``gone``, in epoch ms, at the latest.
     ``reached`` is as in ``eventveil.lifecycle.relocation.Log``.
     """
 
     begin: int
     end: int
-    gone: int
     reached: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RawTopic:
-    """A topic of events ``now``, with its ``logs`` by partition, and the topic that it is re-keyed into."""
+    """A topic of events, with its ``logs`` by partition, and the topic that it is re-keyed into."""
 
     topic_id: str
     target_id: str
     target_partitions: int
-    now: int
     logs: Mapping[int, RawLog]
 
 
 @dataclass(frozen=True, slots=True)
 class Rerouting:
-    """The stage over the new topics, and what the ledger says of it.
-
-    ``gone`` is when events that are lost were appended, at the latest, in epoch ms; None if none are.
-    """
+    """The stage over the new topics, what the ledger says of it, and whether events are ``lost``."""
 
     stage: Stage
     differences: Mapping[str, Difference]
-    gone: int | None
+    lost: bool
 
 
 def reroute(source: Source, stage: Stage, inputs: RawTopic) -> Rerouting | None:
@@ -84,18 +78,18 @@ def reroute(source: Source, stage: Stage, inputs: RawTopic) -> Rerouting | None:
         differences[_EVENTS] = Difference(before, now)
     fields = fingerprint(source, now, inputs.target_id, inputs.target_partitions)
     moved: dict[int, tuple[ManifestRecord, RekeyerState]] = {}
-    lost: list[int] = []
+    lost = False
     for number, log in sorted(inputs.logs.items()):
         manifest, state = stage.get(number) or _added(known, number, log)
-        position, gone = _position(state, log, inputs.now, replaced=replaced, added=number >= before)
-        lost += [gone] if gone is not None else []
+        position, gone = _position(state, log, replaced=replaced, added=number >= before)
+        lost |= gone
         manifest = manifest.replace(topic_id=inputs.topic_id, fields=fields)
         # Of a log that has got shorter, or of another one, they say nothing.
         captures = tuple(one for one in state.captures if one.end <= log.end and not replaced)
         moved[number] = manifest, state.replace(position=position, captures=captures)
     if not differences and not lost:
         return None
-    return Rerouting(moved, differences, max(lost, default=None))
+    return Rerouting(moved, differences, lost)
 
 
 def _added(known: ManifestRecord, number: int, log: RawLog) -> tuple[ManifestRecord, RekeyerState]:
@@ -103,17 +97,15 @@ def _added(known: ManifestRecord, number: int, log: RawLog) -> tuple[ManifestRec
     return manifest, RekeyerState(known.instance, number, log.begin)
 
 
-def _position(
-    state: RekeyerState, log: RawLog, now: int, *, replaced: bool, added: bool
-) -> tuple[int, int | None]:
-    """Where to read on, and when what is lost before that was appended, at the latest."""
+def _position(state: RekeyerState, log: RawLog, *, replaced: bool, added: bool) -> tuple[int, bool]:
+    """Where to read on, and whether something before that is lost."""
     if replaced:
-        return log.begin, log.gone
+        return log.begin, True
     if added:
-        return log.begin, log.gone if log.begin else None
+        return log.begin, log.begin > 0
     if state.position < log.begin:
-        return log.begin, log.gone
+        return log.begin, True
     if max(state.known, log.reached) > log.end:
         # What was passed on of it is not lost; what followed may be.
-        return min(state.position, log.end), now
-    return state.position, None
+        return min(state.position, log.end), True
+    return state.position, False

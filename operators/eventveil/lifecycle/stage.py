@@ -6,12 +6,11 @@ everything is written in one transaction: all of it, or nothing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.log import first_appended, values_of
+from eventveil.kafka.log import values_of
 from eventveil.kinds.placement import rekeying_places, writer_of
 from eventveil.lifecycle.apply import MigrationStep, StreamMigrator, Taken, check_begun, looked, what_is_left
 from eventveil.lifecycle.layout import Layout
@@ -142,7 +141,7 @@ class StageMigrator:
     def _inputs(self, stage: Stage) -> RawTopic:
         """The topic of events as it is now."""
         replaced = {manifest.topic_id for manifest, _ in stage.values()} != {self._raw.id}
-        raw, now = self._raw, time.time_ns() // 1_000_000
+        raw = self._raw
         begins, ends = self._cluster.first_offsets(raw.places), self._cluster.end_offsets(raw.places)
         reached = dict.fromkeys(raw.places, 0)
         for log, reach in () if replaced else self._reaches():
@@ -151,15 +150,8 @@ class StageMigrator:
             topic_id=raw.id,
             target_id=self._target.id,
             target_partitions=self._target.partitions,
-            now=now,
             logs={
-                place.partition: RawLog(
-                    begins[place],
-                    ends[place],
-                    first_appended(self._topology.kafka, place, now) if replaced or begins[place] else now,
-                    reached[place],
-                )
-                for place in raw.places
+                place.partition: RawLog(begins[place], ends[place], reached[place]) for place in raw.places
             },
         )
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from eventveil.kafka.cluster import Cluster
-from eventveil.kafka.log import first_appended
 from eventveil.lifecycle.relocation import lost_span
 from eventveil.model.errors import StateRefused, Unsettled, doubt
 from eventveil.model.reach import Reach
@@ -48,19 +47,19 @@ def check_resume(
     first, end = cluster.first_offsets([place])[place], cluster.end_offsets([place])[place]
     if resume < first:
         what = "it begins after the first record that the state needs"
-        raise StateRefused(str(place), f"{what}{_lacking(cluster, place, open_)}", remedy)
+        raise StateRefused(str(place), f"{what}{_lacking(open_)}", remedy)
     if max(resume, known or 0) > end:
         raise shortened(place, "it ends before the last record that the state refers to", if_cut or remedy)
     if reach is not None and cluster.parted(place, reach) is not None:
         raise parted(place, if_cut or remedy)
 
 
-def _lacking(cluster: Cluster, place: TopicPartition, open_: Open) -> str:
+def _lacking(open_: Open) -> str:
     """Which timestamps of which streams may lack events."""
     if not open_:
         return ""
-    gone = first_appended(cluster.kafka, place, time.time_ns() // 1_000_000)
-    spans = {name: lost_span(rules, following, gone) for name, (rules, following) in sorted(open_.items())}
+    now = time.time_ns() // 1_000_000
+    spans = {name: lost_span(rules, following, now) for name, (rules, following) in sorted(open_.items())}
     told = ", ".join(f"timestamps {first} to {last} of {name}" for name, (first, last) in spans.items())
     return f"; {told} may lack events"
 

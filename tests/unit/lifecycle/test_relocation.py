@@ -30,10 +30,12 @@ from tests.unit.migrating import BUDGET, COUNTING, FIRST, Lifetime
 #: Of the streams in ``tests.unit.support``.
 ORIGIN, INTERVAL, MAX_AHEAD = 1000, 10, 7
 NOW = ORIGIN + 100 * INTERVAL
+#: In which events may have been appended by then.
+LAST = 101
 
 
 def logs(partitions: int, **changes: Any) -> dict[int, Log]:
-    fields = {"begin": 0, "end": 50, "again": 3, "gone": NOW, **changes}
+    fields = {"begin": 0, "end": 50, "again": 3, **changes}
     return {number: Log(place=TopicPartition(COUNTING, number), **fields) for number in range(partitions)}
 
 
@@ -78,8 +80,17 @@ def test_on_the_same_ground_nothing_changes(life: Lifetime) -> None:
     assert moved(life, inputs()) is None
 
 
-def test_more_partitions_count_from_the_first_timestamp_that_none_has_closed(life: Lifetime) -> None:
-    found = some(moved(life, inputs(4)))
+@pytest.mark.parametrize(("now", "since"), [(NOW, 100), (ORIGIN, FIRST + 6)])
+def test_more_partitions_count_from_the_first_timestamp_that_is_not_due(
+    life: Lifetime, now: int, since: int
+) -> None:
+    """By the clock, and not by what was read and closed; but never from one that is closed."""
+    found = some(moved(life, inputs(4, now=now)))
+    assert found.differences["source.partitions.since"] == Difference(None, since)
+
+
+def test_more_partitions_are_judged_anew_from_a_timestamp_on(life: Lifetime) -> None:
+    found = some(moved(life, inputs(4), FIRST + 6))
     growth = Growth(FIRST + 6, 2)
     assert {manifest.grown for manifest, _ in found.counting.values()} == {(growth,)}
     assert found.differences == {
@@ -133,7 +144,7 @@ def test_it_grows_again_before_the_first_growth_has_come(life: Lifetime) -> None
     now = replace(life.checkpoint, counting=counting, manifest=budget)
     with pytest.raises(StateRefused, match=f"Choose a timestamp from {FIRST + 9} on"):
         relocate(life.stream, now, inputs(8), FIRST + 8)
-    found = some(relocate(life.stream, now, inputs(8)))
+    found = some(relocate(life.stream, now, inputs(8), FIRST + 9))
     assert {manifest.grown for manifest, _ in found.counting.values()} == {
         (Growth(FIRST + 9, 2), Growth(FIRST + 9, 4))
     }
@@ -142,28 +153,28 @@ def test_it_grows_again_before_the_first_growth_has_come(life: Lifetime) -> None
 def test_another_topic_is_read_from_its_beginning_and_what_was_not_released_may_lack_events(
     life: Lifetime,
 ) -> None:
-    begins = logs(2, begin=2, gone=ORIGIN + 19 * INTERVAL)
+    begins = logs(2, begin=2)
     found = some(moved(life, inputs(source_id="new", logs=begins)))
     assert {manifest.topic_id for manifest, _ in found.counting.values()} == {"new"}
     assert [(one.next, one.resume, one.judged) for one in states(found)] == [
         (FIRST + 4, 2, 2),
         (FIRST + 6, 2, 2),
     ]
-    # The latest time of an event that was appended before: max_ahead later.
-    assert found.lost == (FIRST + 4, 20)
+    # All that may have events by now, which are max_ahead early.
+    assert found.lost == (FIRST + 4, LAST)
     assert found.differences["source.topic_id"] == Difference("id", "new")
     assert found.differences["lost.from"] == Difference(None, FIRST + 4)
-    assert found.differences["lost.until"] == Difference(None, 20)
+    assert found.differences["lost.until"] == Difference(None, LAST)
 
 
 def test_a_log_that_begins_too_late_loses_what_was_not_read_and_nothing_else(life: Lifetime) -> None:
-    cut = {**logs(2), 0: replace(logs(2)[0], begin=20, gone=ORIGIN + 9 * INTERVAL)}
+    cut = {**logs(2), 0: replace(logs(2)[0], begin=20)}
     found = some(moved(life, inputs(logs=cut)))
     assert [(one.next, one.resume, one.judged) for one in states(found)] == [
         (FIRST + 4, 20, 20),
         (FIRST + 6, 7, 9),
     ]
-    assert found.lost == (FIRST + 4, 10)
+    assert found.lost == (FIRST + 4, LAST)
     # What is left of what was judged has had its verdict.
     cut = {**logs(2), 0: replace(logs(2)[0], begin=8)}
     first, _ = states(some(moved(life, inputs(logs=cut))))
@@ -172,13 +183,13 @@ def test_a_log_that_begins_too_late_loses_what_was_not_read_and_nothing_else(lif
 
 def test_what_would_be_judged_anew_and_may_be_gone_is_lost_too(life: Lifetime) -> None:
     """What counts is there. A worker does not start if others might have counted by the rules of now."""
-    cut = {**logs(2), 0: replace(logs(2)[0], begin=5, gone=ORIGIN + 9 * INTERVAL, anew=4)}
+    cut = {**logs(2), 0: replace(logs(2)[0], begin=5, anew=4)}
     found = some(moved(life, inputs(logs=cut)))
     assert [(one.next, one.resume, one.judged) for one in states(found)] == [
         (FIRST + 4, 5, 9),
         (FIRST + 6, 7, 9),
     ]
-    assert found.lost == (FIRST + 4, 10)
+    assert found.lost == (FIRST + 4, LAST)
     assert sorted(manifest.resume for manifest, _ in found.counting.values()) == [0, 5], "it is given up"
     whole = {number: replace(log, begin=5, anew=5 + number) for number, log in logs(2).items()}
     assert moved(life, inputs(logs=whole)) is None
@@ -201,7 +212,7 @@ def test_a_log_that_ends_too_early_is_read_again_from_where_events_may_be(life: 
         (FIRST + 4, 7, 9),
         (FIRST + 6, 5, 5),
     ]
-    assert found.lost == (FIRST + 6, 101)
+    assert found.lost == (FIRST + 4, LAST)
 
 
 def test_a_log_that_grew_again_beyond_what_was_read_is_read_again_too(life: Lifetime) -> None:
@@ -213,7 +224,7 @@ def test_a_log_that_grew_again_beyond_what_was_read_is_read_again_too(life: Life
         (FIRST + 4, 7, 9),
         (FIRST + 6, 5, 5),
     ]
-    assert found.lost == (FIRST + 6, 101)
+    assert found.lost == (FIRST + 4, LAST)
 
 
 def test_partial_counts_that_are_gone_are_made_again_and_nothing_is_lost(life: Lifetime) -> None:
@@ -257,8 +268,8 @@ def test_so_are_those_that_a_log_has_lost(offsets: dict[str, int], cut: dict[str
 
 def test_they_are_lost_as_far_as_the_source_has_lost_the_events(life: Lifetime) -> None:
     """A search by time finds nothing below the beginning of a log, so what was there is not known."""
-    cut = logs(2, begin=6, again=6, gone=ORIGIN + 8 * INTERVAL)
-    assert some(moved(life, inputs(partials_id="new", logs=cut))).lost == (FIRST + 4, 9)
+    cut = logs(2, begin=6, again=6)
+    assert some(moved(life, inputs(partials_id="new", logs=cut))).lost == (FIRST + 4, LAST)
     whole = logs(2, begin=5, again=6)
     assert some(moved(life, inputs(partials_id="new", logs=whole))).lost is None
 

@@ -32,8 +32,6 @@ from tests.unit.tasks.test_repartition import (
     truth,
 )
 
-NOW, GONE = 9000, 8000
-
 
 def stage(partitions: int = 2, position: int = 20) -> Stage:
     fields = fingerprint(VISITS.source, partitions, "target", 2)
@@ -45,7 +43,7 @@ def stage(partitions: int = 2, position: int = 20) -> Stage:
 
 
 def inputs(partitions: int = 2, topic_id: str = "id", begin: int = 0, end: int = 50) -> RawTopic:
-    return RawTopic(topic_id, "target", 2, NOW, {one: RawLog(begin, end, GONE) for one in range(partitions)})
+    return RawTopic(topic_id, "target", 2, {one: RawLog(begin, end) for one in range(partitions)})
 
 
 def moved(inputs: RawTopic, known: Stage | None = None) -> Rerouting:
@@ -66,7 +64,7 @@ def test_on_the_same_ground_nothing_changes() -> None:
 def test_partitions_that_are_added_are_read_from_their_beginning_and_have_left_no_mark() -> None:
     found = moved(inputs(3))
     assert positions(found) == [(20, 1005), (20, 1005), (0, 0)]
-    assert found.gone is None
+    assert not found.lost
     assert found.differences == {"source.partitions.events": Difference(2, 3)}
     for number, (manifest, state) in found.stage.items():
         assert (manifest.partition, state.partition, manifest.instance) == (number, number, INSTANCE)
@@ -81,29 +79,29 @@ def test_another_topic_is_read_from_its_beginning_and_what_was_not_passed_on_is_
     found = moved(inputs(3, topic_id="new", begin=7))
     assert positions(found) == [(7, 1005), (7, 1005), (7, 0)]
     assert {manifest.topic_id for manifest, _ in found.stage.values()} == {"new"}
-    assert found.gone == GONE
+    assert found.lost
     assert found.differences["source.topic_id"] == Difference("id", "new")
 
 
 def test_a_log_that_begins_too_late_loses_what_was_not_passed_on_and_nothing_else() -> None:
     found = moved(inputs(begin=21))
     assert positions(found) == [(21, 1005)] * 2
-    assert (found.gone, found.differences) == (GONE, {})
+    assert (found.lost, found.differences) == (True, {})
     assert reroute(VISITS.source, stage(), inputs(begin=20)) is None
 
 
 def test_a_log_that_ends_too_early_goes_on_where_it_ends() -> None:
     found = moved(inputs(end=19))
     assert positions(found) == [(19, 1005)] * 2
-    assert found.gone == NOW
+    assert found.lost
 
 
 def test_a_log_that_grew_again_goes_on_where_the_rest_of_the_old_one_ends() -> None:
-    logs = {one: RawLog(0, 19, GONE, 25) for one in range(2)}
+    logs = {one: RawLog(0, 19, 25) for one in range(2)}
     found = moved(replace(inputs(), logs=logs))
     assert positions(found) == [(19, 1005)] * 2
-    assert found.gone == NOW
-    logs = {one: RawLog(0, 20, GONE, 20) for one in range(2)}
+    assert found.lost
+    logs = {one: RawLog(0, 20, 20) for one in range(2)}
     assert reroute(VISITS.source, stage(), replace(inputs(), logs=logs)) is None
 
 
@@ -113,17 +111,17 @@ def test_captures_of_a_log_that_got_shorter_or_of_another_one_are_gone() -> None
     assert reroute(VISITS.source, known, inputs(end=40)) is None
     shorter, other = moved(inputs(end=39), known), moved(inputs(topic_id="new"), known)
     assert positions(shorter) == [(20, 1005)] * 2
-    assert shorter.gone == NOW
+    assert shorter.lost
     assert {state.captures for _, state in shorter.stage.values()} == {captures[:1]}
     assert {state.captures for _, state in other.stage.values()} == {()}
     assert reroute(VISITS.source, shorter.stage, inputs(end=39)) is None
 
 
 def test_a_new_partition_that_has_lost_its_beginning_may_lack_events() -> None:
-    logs = {**inputs(3).logs, 2: RawLog(5, 9, GONE)}
+    logs = {**inputs(3).logs, 2: RawLog(5, 9)}
     found = moved(replace(inputs(3), logs=logs))
     assert positions(found)[2] == (5, 0)
-    assert found.gone == GONE
+    assert found.lost
 
 
 def test_fewer_partitions_are_a_doubt() -> None:

@@ -21,7 +21,6 @@ from eventveil.model.records import NO_EPOCH, Headers, TopicPartition
 from eventveil.process.clock import SYSTEM_CLOCK, PartitionClock
 from eventveil.tasks.aggregate import VERSION
 from eventveil.topology.changes import MIGRATE_LOST, lost
-from eventveil.worker import offsets
 from eventveil.worker.ends import EndWatch
 from eventveil.worker.observe.observation import Observation
 from eventveil.worker.offsets import Lineage, check_resume, grown
@@ -228,11 +227,9 @@ def test_a_stream_that_has_counted_nothing_asks_for_no_beginning() -> None:
     ],
 )
 def test_what_retention_may_have_removed_of_it_is_refused_at_once(
-    append_time: str, first: int, kept: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    append_time: str, first: int, kept: dict[str, str]
 ) -> None:
     """Which records are left depends on how many bytes others sent."""
-    monkeypatch.setattr(offsets, "first_appended", lambda *_: 1000)
-    monkeypatch.setattr(Found, "kafka", None, raising=False)
     lived, place = Lifetime(append_time=append_time), TopicPartition(COUNTING, 0)
     lived.count(place, FIRST + 1)
     found = Found(12, begins=first, first=first, kept=kept)
