@@ -40,8 +40,8 @@ UNCONDITIONAL = {
 MECHANISMS = ROOT / "mechanisms"
 #: Every module of the mechanisms promises something, except for these: interfaces, names, arithmetic.
 WITHOUT_PROMISE = {
-    "__init__", "arithmetic", "base", "groups", "movement", "nested", "plugins", "registry", "sampling",
-    "segmentation", "sizes",
+    "__init__", "arithmetic", "base", "groups", "movement", "nested", "packing", "plugins", "registry",
+    "sampling", "segmentation", "sizes",
 }  # fmt: skip
 STATING = sorted(
     path.stem

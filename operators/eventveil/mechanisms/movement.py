@@ -28,7 +28,6 @@ Numbers of a column are kept in 32 bits or less, whose rounding IEEE 754 fixes: 
 from __future__ import annotations
 
 import base64
-import binascii
 from functools import lru_cache
 from typing import Any
 
@@ -37,6 +36,7 @@ from numpy.typing import NDArray
 
 from eventveil.mechanisms.arithmetic import Floats, exp_of, total
 from eventveil.mechanisms.base import Chosen, Counts
+from eventveil.mechanisms.packing import data_of
 
 MEMORY = 0.95
 """What a publication leaves of the weight of those before it."""
@@ -342,11 +342,7 @@ class Movement:
 
     def _read(self, text: object, name: str) -> NDArray[Any]:
         """An array of one number, or of one a column."""
-        kind = _TYPES[name]
-        try:
-            data = binascii.a2b_base64(text if isinstance(text, str) else "!", strict_mode=True)
-        except ValueError:  # of text that is not ASCII too
-            raise ValueError(f"{name} should be numbers as base64 text") from None
+        kind, data = _TYPES[name], data_of(text, name)
         if len(data) not in (kind.itemsize, kind.itemsize * self._columns):
             raise ValueError(f"{name} should be one number, or {self._columns}, not {len(data)} bytes")
         array: NDArray[Any] = np.frombuffer(data, kind).copy()

@@ -28,7 +28,6 @@ that of the parent, one at the highest level with the weight itself; ``squares``
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
@@ -37,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.mechanisms.base import Counts
+from eventveil.mechanisms.packing import data_of
 
 Floats = NDArray[np.float64]
 Draw = Callable[[int], Counts]
@@ -178,10 +178,7 @@ def encoded(numbers: Counts) -> str:
 
 def decoded(text: object, count: int, limit: int) -> Counts:
     """``count`` numbers within +-limit; ValueError if the text has no such."""
-    try:
-        data = base64.b64decode(text.encode() if isinstance(text, str) else b"!", validate=True)
-    except (binascii.Error, UnicodeEncodeError):
-        raise ValueError("noise should be numbers as base64 text") from None
+    data = data_of(text, "noise")
     if not count and not data:
         return np.zeros(0, np.int64)
     width = next((width for width in _WIDTHS if len(data) == width * count), None)

@@ -29,7 +29,6 @@ what the rule chooses. Groups have at most GRID members, so that their means lie
 from __future__ import annotations
 
 import base64
-import binascii
 from collections import deque
 from collections.abc import Mapping
 from fractions import Fraction
@@ -44,6 +43,7 @@ from eventveil.mechanisms.arithmetic import Floats
 from eventveil.mechanisms.base import RELEASE_LIMIT, Chosen, Counts
 from eventveil.mechanisms.event_level import GRID, EventLevelMechanism
 from eventveil.mechanisms.movement import ROUNDING, Movement
+from eventveil.mechanisms.packing import data_of
 from eventveil.mechanisms.publishing import integers, state_numbers
 from eventveil.mechanisms.sampling import Thinner
 from eventveil.model.errors import UnfitSetting
@@ -196,11 +196,7 @@ class RetroactiveGrouping(EventLevelMechanism):
 
     def _restored_groups(self, text: object, length: int) -> deque[NDArray[np.int16]]:
         """The groups of a state; none in an older state, which does not have them."""
-        try:
-            data = base64.b64decode(text.encode() if isinstance(text, str) else b"!", validate=True)
-        except (binascii.Error, UnicodeEncodeError):
-            raise ValueError("groups should be numbers as base64 text") from None
-        size = 2 * self._columns
+        data, size = data_of(text, "groups"), 2 * self._columns
         if len(data) % size or len(data) > length * size:
             raise ValueError(f"groups should be those of at most {length} timestamps")
         rows = np.frombuffer(data, "<i2").astype(np.int16).reshape(-1, self._columns)

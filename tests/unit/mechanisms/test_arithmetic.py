@@ -12,7 +12,7 @@ import pytest
 
 from eventveil.mechanisms import forecasting, seasonal
 from eventveil.mechanisms.arithmetic import exp, inverses, log, power, total, turn
-from eventveil.mechanisms.forecasting.packing import BYTES, packed, unpacked
+from eventveil.mechanisms.packing import BYTES, packed, unpacked
 
 #: Their last bits, or the order of their sums, differ with processor and version.
 FUNCTIONS = {

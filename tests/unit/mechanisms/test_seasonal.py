@@ -16,7 +16,7 @@ import pytest
 
 from eventveil.mechanisms.base import Counts, Mechanism
 from eventveil.mechanisms.forecasting.harmonics import periods_of
-from eventveil.mechanisms.forecasting.packing import packed
+from eventveil.mechanisms.packing import packed
 from eventveil.mechanisms.seasonal import Seasonal
 from eventveil.model.errors import UnfitSetting
 from eventveil.privacy.ledger import Spend

@@ -21,10 +21,10 @@ from eventveil.mechanisms.forecasting.harmonics import Harmonics, of_periods
 from eventveil.mechanisms.forecasting.levels import MOVING, PLAIN, STEADY, WITH_PROFILE
 from eventveil.mechanisms.forecasting.longrun import LongRun
 from eventveil.mechanisms.forecasting.mixture import DEVIATIONS, Lesson, Mixture, Outlook
-from eventveil.mechanisms.forecasting.packing import BYTES, packed, unpacked
 from eventveil.mechanisms.forecasting.profile import Profile
 from eventveil.mechanisms.forecasting.regression import Classes, Regression
 from eventveil.mechanisms.forecasting.scatter import Scatter
+from eventveil.mechanisms.packing import BYTES, packed, unpacked
 
 OWN_SEASON_NUMBERS = 200_000
 """Columns have seasons of their own while harmonics times columns are at most this many."""

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.mechanisms.arithmetic import Floats, power
-from eventveil.mechanisms.forecasting.packing import packed, unpacked
 from eventveil.mechanisms.forecasting.regression import Weighting
+from eventveil.mechanisms.packing import packed, unpacked
 
 
 class LongRun:

@@ -13,8 +13,8 @@ import numpy as np
 
 from eventveil.mechanisms.arithmetic import Floats, exp, log, total
 from eventveil.mechanisms.forecasting.harmonics import Harmonics
-from eventveil.mechanisms.forecasting.packing import packed, unpacked
 from eventveil.mechanisms.forecasting.regression import Classes, Regression
+from eventveil.mechanisms.packing import packed, unpacked
 
 MEMORY = 0.97
 CLIP = 5.0

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from eventveil.mechanisms.arithmetic import Floats, inverses, log, power, total
 from eventveil.mechanisms.forecasting.harmonics import Harmonics
-from eventveil.mechanisms.forecasting.packing import packed, unpacked
+from eventveil.mechanisms.packing import packed, unpacked
 
 LOWEST, STEP, CLASSES = 0.25, 4.0, 12
 _LOG_STEP = 1.3862943611198906
