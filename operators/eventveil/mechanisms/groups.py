@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
+from eventveil.mechanisms.publishing import integers
 
 GROUP_LIMIT = 1000
 PERIOD_LIMIT = 2**20
@@ -66,15 +67,10 @@ class Groups:
         """Continue from ``snapshot()``. Raises ValueError if this is not the state of such groups."""
         if not isinstance(state, dict) or set(state) != {"group", "moved"}:
             raise ValueError("the state of groups should be an object with group and moved")
-        group = self._integers(state["group"], self.count - 1, "group")
-        moved = self._integers(state["moved"], 2 * RELEASE_LIMIT * PERIOD_LIMIT, "moved")
+        group = integers(state["group"], len(self._group), self.count - 1, "group")
+        moved = integers(state["moved"], len(self._group), 2 * RELEASE_LIMIT * PERIOD_LIMIT, "moved")
+        if group.min() < 0 or moved.min() < 0:
+            raise ValueError("group and moved should not be negative")
         if np.bincount(group, minlength=self.count).tolist() != self.sizes.tolist():
             raise ValueError(f"the groups should have {self.sizes.tolist()} columns")
         self._group, self._moved = group, moved
-
-    def _integers(self, values: object, highest: int, name: str) -> Counts:
-        if not isinstance(values, list) or len(values) != len(self._group):
-            raise ValueError(f"{name} should be an array of {len(self._group)} integers")
-        if set(map(type, values)) != {int} or min(values) < 0 or max(values) > highest:
-            raise ValueError(f"{name} should hold integers in 0..{highest}")
-        return np.array(values, np.int64)

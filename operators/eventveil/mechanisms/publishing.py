@@ -319,11 +319,7 @@ class PublishingMechanism(Mechanism):
             raise ValueError(f"counts should have shape ({self._columns},), not {counts.shape}")
 
     def _restored_release(self, values: object) -> Counts:
-        if not isinstance(values, list) or len(values) != self._columns:
-            raise ValueError(f"the last release should be an array of {self._columns} counts")
-        if set(map(type, values)) != {int} or max(map(abs, values)) > RELEASE_LIMIT:
-            raise ValueError(f"a released count should be an integer within +-{RELEASE_LIMIT}")
-        return read_only(np.array(values, np.int64))
+        return read_only(integers(values, self._columns, RELEASE_LIMIT, "the last release"))
 
 
 def units_of(window: int) -> int:
@@ -376,7 +372,7 @@ def whole_option(options: Mapping[str, object], name: str, default: int, low: in
 
 def integers(values: object, size: int, limit: int, name: str) -> Counts:
     """An array of ``size`` integers within +-limit, out of a state; ValueError otherwise."""
-    if not isinstance(values, list) or len(values) != size or any(type(value) is not int for value in values):
+    if not isinstance(values, list) or len(values) != size or set(map(type, values)) - {int}:
         raise ValueError(f"{name} should be an array of {size} integers")
     if values and max(map(abs, values)) > limit:
         raise ValueError(f"{name} should lie within +-{limit}")
