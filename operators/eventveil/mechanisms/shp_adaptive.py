@@ -186,11 +186,6 @@ def regressed(at: int, points: list[tuple[int, int]], weights: list[Fraction]) -
     """
     if not points:
         return 0
-    times = [time - at for time, _ in points]
-    total = sum(weights)
-    mean_time = sum(w * t for w, t in zip(weights, times, strict=True)) / total
-    mean = sum(w * count for w, (_, count) in zip(weights, points, strict=True)) / total
-    spread = sum(w * (t - mean_time) ** 2 for w, t in zip(weights, times, strict=True))
-    joint = sum(w * (t - mean_time) * count for w, t, (_, count) in zip(weights, times, points, strict=True))
-    predicted = mean - (joint / spread * mean_time if spread else 0)
+    shares = shares_of(at, [time for time, _ in points], weights)
+    predicted = sum(share * count for share, (_, count) in zip(shares, points, strict=True))
     return max(-RELEASE_LIMIT, min(RELEASE_LIMIT, round(predicted)))
