@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 
@@ -232,17 +232,5 @@ def overheard(events: list[Grant | Draw]) -> Iterator[None]:
 
 def outcome(release: Release) -> dict[str, object]:
     """A release as plain data, to compare and to print."""
-    return {
-        "counts": release.counts.tolist(),
-        "fresh": release.fresh,
-        "test": release.test,
-        "publish": release.publish,
-        "window_spent": release.window_spent,
-        "exhausted": release.exhausted,
-        "history": release.history,
-        "groups": release.groups,
-        "error": None if release.error is None else release.error.tolist(),
-        "noise_scale": release.noise_scale,
-        "nesting": release.nesting,
-        "rollups": release.rollups,
-    }
+    values = {one.name: getattr(release, one.name) for one in fields(release)}
+    return {name: one.tolist() if isinstance(one, np.ndarray) else one for name, one in values.items()}
