@@ -41,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Release
+from eventveil.mechanisms.forecasting.evidence import above_chance
 from eventveil.mechanisms.forecasting.harmonics import periods_of
 from eventveil.mechanisms.forecasting.pace import latest, unaliased
 from eventveil.mechanisms.movement import ROUNDING, Movement
@@ -54,8 +55,7 @@ Floats = NDArray[np.float64]
 DRIFTS = np.array([[0.0], [0.01], [0.1], [1.0]])
 MEMORY = 0.95
 JUMP = 5.0
-CUTS = np.arange(0, 6.25, 0.25)
-FALSE_ALARMS = 0.1
+HIGHEST_CUT = 6.0
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 40, 60, 120)
 """Intervals between publications are the window over one of these, rounded down, and at least 1; longer by
 half at most where that falls on the phases of a day and a week (option ``periods``)."""
@@ -135,7 +135,7 @@ class Paced(WEventMechanism):
         self._level = self._level + np.where(jumped, 1.0, before / total) * error
         self._variances = np.where(jumped, 1.0, before / total) * (scatter + noise)
         level, variance = self._level[best], self._variances[best]
-        above = _above(level, np.sqrt(variance))
+        above = above_chance(level / np.sqrt(variance), HIGHEST_CUT)
         drifts = (DRIFTS[best[0], 0] * np.maximum(level, 1.0))[above]
         if self._published:  # one publication says nothing about drifts
             self._interval = self._best_interval(drifts, np.maximum(level, 0.0)[above])
@@ -209,17 +209,6 @@ def _parts(window: int, units: int, periods: tuple[int, ...]) -> dict[int, int]:
 def _nearest(intervals: Iterable[int], wanted: int) -> int:
     """The first of the intervals that are nearest to one that was wanted."""
     return min(intervals, key=lambda interval: abs(interval - wanted))
-
-
-def _above(level: Floats, deviation: Floats) -> NDArray[np.bool_]:
-    """The columns above the cut."""
-    sizes = level / deviation
-    ranked = np.sort(sizes)
-    below = np.searchsorted(ranked, -CUTS, "right")
-    beyond = len(ranked) - np.searchsorted(ranked, CUTS, "left")
-    enough = np.flatnonzero(below + 1 <= FALSE_ALARMS * beyond)
-    above: NDArray[np.bool_] = sizes > CUTS[enough[0] if len(enough) else -1]
-    return above
 
 
 def _whole(level: Floats) -> Counts:

@@ -51,11 +51,15 @@ def sizes(levels: Floats, variances: Floats | float, noise: float, *, normal: bo
 
 def above_cut(numbers: Floats, *, normal: bool = False) -> NDArray[np.bool_]:
     """The columns that are more than noise; ``normal`` as in ``sizes``."""
+    odds = ODDS * len(numbers) if len(numbers) > 1 or normal else ALONE
+    return above_chance(numbers, sqrt(2 * log_of(odds)))
+
+
+def above_chance(numbers: Floats, highest: float) -> NDArray[np.bool_]:
+    """The columns above the cut, which is at most ``highest``."""
     ranked = np.sort(numbers)
     below = np.searchsorted(ranked, -CUTS, "right")
     beyond = len(ranked) - np.searchsorted(ranked, CUTS, "left")
     enough = CUTS[below + 1 <= FALSE_ALARMS * beyond].tolist()
-    odds = ODDS * len(numbers) if len(numbers) > 1 or normal else ALONE
-    highest = sqrt(2 * log_of(odds))
     above: NDArray[np.bool_] = numbers > min([*enough[:1], highest])
     return above
