@@ -28,6 +28,7 @@ Numbers of a column are kept in 32 bits or less, whose rounding IEEE 754 fixes: 
 from __future__ import annotations
 
 import base64
+from copy import copy
 from functools import lru_cache
 from typing import Any
 
@@ -275,27 +276,24 @@ class Movement:
         """
         if self._moves:
             raise ValueError("what columns have moved by is not known of further ones")
-        same = {"apart": self._apart, "predicts": self._predicts, "hides": self._hides}
-        other = Movement(columns, moves=False, **same)
-        other.known, other._pooled, more = self.known, self._pooled, columns - self._columns
-        other._arrays = dict(self._arrays)
         before = self._arrays["variance"]
         own = np.broadcast_to(before, (self._columns,))
-        added = np.full(more, min(variance, _LARGEST), before.dtype)
-        other._arrays["variance"] = np.concatenate([own, added])
-        return other
+        added = np.full(columns - self._columns, min(variance, _LARGEST), before.dtype)
+        return self._with(columns, self._arrays | {"variance": np.concatenate([own, added])})
 
     def kept(self, chosen: Chosen) -> Movement:
         """One like this for some of its columns, of a kind that learns nothing here."""
         if self._moves:
             raise ValueError("what columns have moved by is shared by all of them")
-        same = {"apart": self._apart, "predicts": self._predicts, "hides": self._hides}
-        other = Movement(int(chosen.sum()), moves=False, **same)
-        other.known, other._pooled = self.known, self._pooled
-        other._arrays = {
+        arrays = {
             name: array[chosen] if len(array) == self._columns else array
             for name, array in self._arrays.items()
         }
+        return self._with(int(chosen.sum()), arrays)
+
+    def _with(self, columns: int, arrays: Arrays) -> Movement:
+        other = copy(self)
+        other._columns, other._arrays, other._usual = columns, arrays, None
         return other
 
     def inherited(self, state: object, shift: int, last: Counts) -> Movement:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -46,16 +47,14 @@ class LongRun:
 
     def grown(self, levels: Floats) -> LongRun:
         """One for further columns as well, whose counts were these so far."""
-        other = LongRun(len(self._sum) + len(levels), self._kept)
+        other = copy(self)
         other._sum = np.concatenate([self._sum, levels * self._weight])
-        other._weight, other._noise, other._weighting = self._weight, self._noise, self._weighting
         return other
 
     def kept(self, some: NDArray[np.bool_]) -> LongRun:
         """One for some of the columns."""
-        other = LongRun(int(np.count_nonzero(some)), self._kept)
+        other = copy(self)
         other._sum = self._sum[some]
-        other._weight, other._noise, other._weighting = self._weight, self._noise, self._weighting
         return other
 
     def snapshot(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ underestimated would count a thousand times too much.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -136,16 +137,15 @@ class Regression:
 
     def grown(self, levels: Floats) -> Regression:
         """One for further columns as well, whose values were these so far: the first term is constant."""
-        other = Regression(self._harmonics, self._own.shape[1] + len(levels), self._kept)
-        other._moments, other.weighting = self._moments, self.weighting
-        other._own = np.concatenate([self._own, self._moments[:, :1] * levels], axis=1)
-        return other
+        return self._with(np.concatenate([self._own, self._moments[:, :1] * levels], axis=1))
 
     def kept(self, some: NDArray[np.bool_]) -> Regression:
         """One for some of the columns."""
-        other = Regression(self._harmonics, int(np.count_nonzero(some)), self._kept)
-        other._moments, other.weighting = self._moments, self.weighting
-        other._own = self._own[:, some].copy()
+        return self._with(self._own[:, some].copy())
+
+    def _with(self, own: Floats) -> Regression:
+        other = copy(self)
+        other._own, other._inverses = own, {}
         return other
 
     @classmethod
