@@ -9,9 +9,9 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from eventveil.process.faults import FAULT_POINTS
 from tests.chaos import batches
 from tests.chaos.ground import ThreeBrokers
+from tests.chaos.points import FAULT_POINTS
 from tests.chaos.sabotage import Sabotage
 from tests.chaos.schedule import cluster_faults, faults
 from tests.chaos.stage import WORKERS, Stage, stage

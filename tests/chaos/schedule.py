@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from eventveil.process.faults import FAULT_POINTS
+from tests.chaos.points import FAULT_POINTS
 
 #: How often each kind is in a deck. A deck takes about four minutes.
 KINDS = {

@@ -19,9 +19,9 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 
 from eventveil.kinds.registry import plan_streams
-from eventveil.process.faults import TRANSACTIONS
 from eventveil.topology.loading import load
 from tests.chaos.ground import OneBroker, ThreeBrokers, ground
+from tests.chaos.points import TRANSACTIONS
 from tests.chaos.process import ChaosWorker
 from tests.chaos.schedule import Fault
 from tests.chaos.streams import ChaosApplication

@@ -38,10 +38,10 @@ from eventveil.kafka import log, reader
 from eventveil.kafka.links import Links
 from eventveil.model.topology import Kafka, Topology
 from eventveil.process.clock import Clock
-from eventveil.process.faults import FAULT_POINTS
 from eventveil.topology.loading import load
 from eventveil.worker.app import Worker
 from eventveil.worker.restore import aggregate
+from tests.chaos.points import FAULT_POINTS
 from tests.chaos.verifier import NOISE
 
 _SIGNALS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eventveil.process.faults import FAULT_POINTS
+from tests.chaos.points import FAULT_POINTS
 from tests.chaos.run import run
 from tests.chaos.schedule import CLUSTER_KINDS
 from tests.kafka.jars import missing_tools

@@ -53,7 +53,7 @@ class Transaction:
 
     They are to be iterated over once, except for those of a transaction that publishes, which are a sequence.
 
-    ``name`` is one of ``eventveil.process.faults.TRANSACTIONS``. ``by_clock``: the clock has decided, so it
+    ``name`` is pass-on, close, judge, expose, decide or publish. ``by_clock``: the clock has decided, so it
     must not have been ahead. ``concludes``: it rests on what was read of topics and asked about them, so they
     are to be the same topics still, and those that are going to be published in as well. ``tentative``: it
     may be written before that is known, and be committed afterwards, since aborting it shows nobody anything.
