@@ -123,9 +123,6 @@ class Numbers(Protocol):
     What it is asked for is told apart by all of its bytes, and never by a hash alone.
     """
 
-    def __len__(self) -> int:
-        """How many there are."""
-
     def of(self, column: Any) -> tuple[_Integers, _Integers]:
         """The number of each, and the places of the new ones, whose numbers are the next ones."""
 
@@ -134,9 +131,6 @@ class Numbers(Protocol):
 
         For ``as_array``. Raises ValueError if these are not one more than there are numbers.
         """
-
-    def keep(self, kept: NDArray[np.bool_]) -> None:
-        """Forget all but those, a flag for each; they are numbered anew, in the same order."""
 
 
 def numbers(first: int) -> Numbers:
@@ -177,7 +171,7 @@ class PlainNumbers:
         return meanings[np.fromiter(found, np.int64, len(column))]
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
-        """See ``Numbers.keep``."""
+        """Forget all but those, a flag for each; they are numbered anew, in the same order."""
         known = _Known()
         for one in compress(self._known, kept.tolist()):
             known[one] = len(known)
@@ -189,26 +183,15 @@ class NativeNumbers:
 
     def __init__(self, first: int) -> None:
         self._numbers: Any = kernel.NATIVE.Numbers(first)
-        # Metrics ask for it while another thread is numbering.
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
 
     def of(self, column: Any) -> tuple[_Integers, _Integers]:
         """See ``Numbers.of``."""
         found, new = self._numbers.of(column)
-        self._size = len(self._numbers)
         return np.frombuffer(found, np.int64), np.frombuffer(new, np.int64)
 
     def translate(self, column: Any, meanings: _Integers) -> Any:
         """See ``Numbers.translate``."""
         return self._numbers.translate(column, meanings)
-
-    def keep(self, kept: NDArray[np.bool_]) -> None:
-        """See ``Numbers.keep``."""
-        self._numbers.keep(kept.tobytes())
-        self._size = len(self._numbers)
 
 
 _Value = TypeVar("_Value")

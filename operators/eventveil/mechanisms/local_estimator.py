@@ -1,11 +1,9 @@
-"""The other side of local reports: the distribution of values, a threshold, sums.
+"""The other side of local reports: the distribution of values, a threshold.
 
 **Guarantee.** None of its own: functions of reports that are private already (post-processing).
 
 **Source.** Wang et al. (CCS 2021), Section 4.1, Equations 8 and 22; expectation maximisation for Square Wave:
 Li et al. (SIGMOD 2020), without their smoothing, which pushes mass to the ends.
-
-**Proof of the sum.** Each report's estimate has the clipped value as its mean (``Hybrid.estimate``).
 
 **Changed.** Equation 8 with r^2/6 throughout, as derived in the text (r^2/24 is a misprint). The prune looks
 for the first value from the median on whose next five estimates are below 0.01 %, and zeroes all above; from
@@ -15,14 +13,14 @@ Reports outside the public grid are refused: they can be forged, so they are for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from math import exp
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.local.reports import ROUNDING_ONLY, Hybrid, SquareWave
+from eventveil.local.reports import ROUNDING_ONLY, SquareWave
 
 Density = NDArray[np.float64]
 RARE = 1e-4
@@ -89,14 +87,6 @@ def worst_variance(epsilon: Fraction) -> float:
     if epsilon <= ROUNDING_ONLY:
         return rounding
     return exp(-e / 2) * (rounding + (exp(e / 2) + 3) / (3 * (exp(e / 2) - 1)))
-
-
-def total(mechanism: Hybrid, reports: Iterable[int]) -> Fraction:
-    """The unbiased estimate of the sum of the clipped values behind the reports."""
-    counts: dict[int, int] = {}
-    for report in reports:
-        counts[report] = counts.get(report, 0) + 1
-    return sum((count * mechanism.estimate(report) for report, count in counts.items()), Fraction(0))
 
 
 def _spread(density: Density, window: int) -> Density:

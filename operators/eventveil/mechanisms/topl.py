@@ -9,7 +9,8 @@ a user who sends k reports, in whichever phase, is protected by k epsilon.
 **Source.** T. Wang et al. (CCS 2021), Section 4; the estimates are those of
 ``eventveil.mechanisms.local_estimator``.
 
-**Proof.** A function of what is epsilon-private is so too (post-processing).
+**Proof.** A function of what is epsilon-private is so too (post-processing). Sums are unbiased: each report's
+estimate has the clipped value as its mean (``Hybrid.estimate``).
 
 **Changed.** The threshold is one of few public ones (``eventveil.local.control.thresholds``), so that
 every possible report is a public column and is counted like any event: late, malformed and repeated reports

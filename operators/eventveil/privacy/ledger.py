@@ -182,11 +182,6 @@ class BudgetLedger(Ledger):
         self._bridges.append(_Span(bridge.left, ledger))
 
     @property
-    def timestamps(self) -> int:
-        """How many timestamps are remembered, the open one included: at most ``window``."""
-        return self._timestamps
-
-    @property
     def remaining(self) -> int:
         """Units that the open timestamp may still spend; below 0 while a bridge is overdrawn."""
         own = super().remaining

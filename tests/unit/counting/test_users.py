@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eventveil.counting import users as module
 from eventveil.counting.users import Users
-from eventveil.decoding.bulk import BulkReader, Documents, Fields, as_array, fields_of, numbers
+from eventveil.decoding.bulk import BulkReader, Documents, Fields, PlainNumbers, as_array, fields_of, numbers
 from eventveil.model.partitioners import PARTITIONERS
 from tests.fuzz.ways import WAYS, read_by
 from tests.unit.support import stream
@@ -129,9 +129,11 @@ def test_numbers_are_those_of_a_dictionary(chunks: list[list[str | int]]) -> Non
         found, new = numbered.of(chunk)
         for one, number in zip(chunk, found.tolist(), strict=True):
             assert expected.setdefault(one, number) == number
-        assert sorted(expected.values()) == list(range(5, 5 + len(numbered)))
+        assert sorted(expected.values()) == list(range(5, 5 + len(expected)))
         assert [*found[new].tolist()] == list(range(5 + before, 5 + len(expected)))
     kept = np.array([number % 2 == 0 for number in expected.values()], bool)
-    numbered.keep(kept)
+    plain = PlainNumbers(5)
+    plain.of([*expected])
+    plain.keep(kept)
     left = [one for one, number in expected.items() if number % 2 == 0]
-    assert numbered.of(left)[0].tolist() == [*range(5, 5 + len(left))]
+    assert plain.of(left)[0].tolist() == [*range(5, 5 + len(left))]

@@ -12,7 +12,7 @@ import pytest
 
 from eventveil.local.control import hybrid, purpose, square_wave, thresholds
 from eventveil.mechanisms.base import RELEASE_LIMIT, Mechanism, Release
-from eventveil.mechanisms.local_estimator import distribution, pruned, threshold, total
+from eventveil.mechanisms.local_estimator import distribution, pruned, threshold
 from eventveil.mechanisms.registry import KINDS, LOCAL_KINDS, build, find, known
 from eventveil.model.errors import UnfitSetting
 from eventveil.privacy.ledger import Spend
@@ -72,7 +72,7 @@ def test_sums_are_those_of_the_reports_to_the_nearest_integer() -> None:
     theta = mechanism.threshold or 0
     for seed, count in ((1, 1), (2, 7), (3, 500)):
         sent = send([value % 30 for value in range(count)], theta, seed)
-        exact = total(hybrid(EPSILON, theta), [int(one.rpartition("/")[2]) for one in sent])
+        exact = sum(hybrid(EPSILON, theta).estimate(int(one.rpartition("/")[2])) for one in sent)
         assert shown(mechanism.step(counts_of(sent))) == [round(exact), count, 0]
     assert shown(mechanism.step(counts_of([]))) == [0, 0, 0]
 
