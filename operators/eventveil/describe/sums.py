@@ -186,19 +186,6 @@ def periods(level: Level, timestamps: int, window: int, *, renews: bool = False)
     return 1 + -(-(timestamps - 1) // window) if renews else 1
 
 
-def cost(
-    epsilon: Fraction,
-    window: int,
-    interval: int,
-    span: int,
-    level: Level = "w-event",
-    *,
-    renews: bool = False,
-) -> Fraction:
-    """What a stream costs at most over any ``span`` (ms)."""
-    return epsilon * periods(level, timestamps_met(span, interval), window, renews=renews)
-
-
 def cost_of(stream: Stream, span: int) -> Cost:
     """What a stream costs at most over any ``span`` (ms)."""
     from eventveil.mechanisms.registry import find

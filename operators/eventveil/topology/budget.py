@@ -199,9 +199,10 @@ def _cost(stream: Section, span: int) -> Fraction | sums.Normal | None:
     if interval is None or kind is None or epsilon is None or window is None:
         return None
     level, renews = registry.find(kind).level, mechanism.get("on_horizon") == "renew"
+    windows = sums.periods(level, sums.timestamps_met(span, interval), window, renews=renews)
     if mechanism.get("noise") == "gaussian":
-        return _normal(mechanism, kind, sums.periods(level, sums.timestamps_met(span, interval), window))
-    return sums.cost(epsilon.value, window, interval, span, level, renews=renews)
+        return _normal(mechanism, kind, windows)
+    return Fraction(epsilon.value) * windows
 
 
 def _delta(stream: Section, span: int) -> Fraction:

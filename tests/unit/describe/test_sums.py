@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventveil.describe.sums import Normal, cost, cost_of, describe_total, timestamps_met, together, totals
+from eventveil.describe.sums import Normal, cost_of, describe_total, periods, timestamps_met, together, totals
 from eventveil.kinds.registry import in_sums, unbounded
 from eventveil.model.topology import Topology
 from eventveil.privacy.gaussian import epsilon, mu_squared
@@ -50,12 +50,11 @@ def test_timestamps_that_a_span_meets_by_trying_every_half_step(span: int, inter
 
 
 @given(met=st.integers(1, 40), window=st.integers(1, 12))
-def test_a_cost_is_what_the_windows_that_cover_the_timestamps_cost(met: int, window: int) -> None:
+def test_windows_are_those_that_cover_the_timestamps(met: int, window: int) -> None:
     covering = next(count for count in range(1, met + 1) if count * window >= met)
     # A span of met - 1 intervals meets met timestamps; a span of one millisecond meets two.
-    assert cost(Fraction(1, 3), window, 10, max(1, (met - 1) * 10)) == Fraction(
-        covering if met > 1 else -(-2 // window), 3
-    )
+    windows = periods("w-event", timestamps_met(max(1, (met - 1) * 10), 10), window)
+    assert windows == (covering if met > 1 else -(-2 // window))
 
 
 def test_the_cost_of_a_stream_by_hand(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from eventveil.cli.check import report
 from eventveil.describe.guarantee import describe
-from eventveil.describe.sums import cost, cost_of
+from eventveil.describe.sums import cost_of, periods, timestamps_met
 from eventveil.mechanisms import event_level, groups
 from eventveil.mechanisms.registry import of_stream
 from eventveil.privacy.noise import SystemNoise
@@ -147,7 +147,7 @@ def test_the_cost_of_a_day(tmp_path: Path, kind: str, lines: list[str], epsilon:
 @pytest.mark.parametrize("met", range(2, 14))
 def test_horizons_that_timestamps_meet_by_trying_every_beginning(met: int, horizon: int) -> None:
     most = max(len({(first + i) // horizon for i in range(met)}) for first in range(horizon))
-    assert cost(Fraction(1), horizon, 10, (met - 1) * 10, "user", renews=True) == most
+    assert periods("user", timestamps_met((met - 1) * 10, 10), horizon, renews=True) == most
 
 
 def test_check_says_what_each_level_protects(tmp_path: Path) -> None:
