@@ -31,7 +31,7 @@ from confluent_kafka import KafkaError, KafkaException
 from eventveil.kafka.cluster import OTHER_COORDINATOR
 from eventveil.kafka.connection import Address, Unanswered, Unreached
 from eventveil.kafka.deadline import LONGEST_PAUSE, Deadline
-from eventveil.kafka.links import Link, Refused, links
+from eventveil.kafka.links import PASSING, Link, Refused, links
 from eventveil.kafka.outgoing import OutgoingBatch, Part, Producer, batches, by_partition, portions
 from eventveil.kafka.succession import LastTransaction, was_committed
 from eventveil.kafka.transaction_requests import DescribeTransactionRequest, NewEpochRequest
@@ -48,14 +48,7 @@ _REPLICAS_SECONDS, _LEADER_SECONDS = 5.0, 12.0
 #: The broker has done nothing, or what it has done is the same when asked again.
 _NOT_YET = {KafkaError.CONCURRENT_TRANSACTIONS, KafkaError.REQUEST_TIMED_OUT}
 #: The broker takes a batch that it has already for a duplicate, by its sequence number.
-_OTHER_LEADER = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.KAFKA_STORAGE_ERROR,
-}
+_OTHER_LEADER = PASSING | {KafkaError.KAFKA_STORAGE_ERROR}
 #: What DescribeTransactions answers about an identity that never had a producer.
 _UNKNOWN_IDENTITY = 105
 _TOO_FEW_REPLICAS = {KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
