@@ -189,14 +189,19 @@ class ColumnsShape(Shape):
         return {"anyOf": [listed, _FILE.schema(), numbers, product, found]}
 
 
+def _refuse(node: Table, known: set[str], name: str, why: str, reading: ReadingPass) -> set[str]:
+    """The keys beside those that are ``known``; each is a problem."""
+    unknown = node.entries.keys() - known
+    for key in unknown:
+        reading.problems.add(node.keys[key], f"unknown key {key!r} in {name}; {why}")
+    return unknown
+
+
 def _discovered(node: Table, name: str, reading: ReadingPass) -> ColumnNames | Invalid:
     """Columns that are found in the data: before that, all events count in one."""
-    for key in node.entries.keys() - {"discover"}:
-        reading.problems.add(
-            node.keys[key], f"unknown key {key!r} in {name}; discover cannot be combined with other keys"
-        )
+    unknown = _refuse(node, {"discover"}, name, "discover cannot be combined with other keys", reading)
     section = _DISCOVER.read(node.entries["discover"], f"{name}.discover", reading)
-    if isinstance(section, Invalid) or len(node.entries) > 1:
+    if isinstance(section, Invalid) or unknown:
         return INVALID
     if any(section.get(one.name) is None for one in _DISCOVER.fields if one.name != "forget"):
         return INVALID
@@ -272,10 +277,8 @@ def _read_label(item: Node, name: str, reading: ReadingPass) -> str | None:
 
 def _from_product(node: Table, name: str, reading: ReadingPass) -> ColumnNames | Invalid:
     """All combinations of the names in some lists, the first list varying slowest, and then the others."""
-    for key in node.entries.keys() - {"product", "also"}:
-        reading.problems.add(
-            node.keys[key], f"unknown key {key!r} in {name}; with product the only other key is `also`"
-        )
+    known = {"product", "also"}
+    unknown = _refuse(node, known, name, "with product the only other key is `also`", reading)
     lists = node.entries["product"]
     if not isinstance(lists, Items) or not 2 <= len(lists.items) <= MOST_LISTS:
         return reading.invalid(
@@ -286,9 +289,7 @@ def _from_product(node: Table, name: str, reading: ReadingPass) -> ColumnNames |
     read = [ColumnsShape().read(one, f"{name}.product", reading) for one in lists.items]
     also = node.entries.get("also")
     others = ColumnNames(()) if also is None else ColumnsShape().read(also, f"{name}.also", reading)
-    if isinstance(others, Invalid) or any(isinstance(one, Invalid) for one in read):
-        return INVALID
-    if node.entries.keys() - {"product", "also"}:
+    if unknown or isinstance(others, Invalid) or any(isinstance(one, Invalid) for one in read):
         return INVALID
     parts = [one.labels for one in read if isinstance(one, ColumnNames)]
     return _combined(parts, others.labels, lists, name, reading)
@@ -319,10 +320,7 @@ def _combined(
 
 
 def _from_range(node: Table, name: str, reading: ReadingPass) -> ColumnNames | Invalid:
-    for key in node.entries.keys() - {"range"}:
-        reading.problems.add(
-            node.keys[key], f"unknown key {key!r} in {name}; range cannot be combined with other keys"
-        )
+    unknown = _refuse(node, {"range"}, name, "range cannot be combined with other keys", reading)
     pair = node.entries["range"]
     bound = One(Whole(-_EXTREME, _EXTREME))
     if not isinstance(pair, Items) or len(pair.items) != 2:
@@ -331,7 +329,7 @@ def _from_range(node: Table, name: str, reading: ReadingPass) -> ColumnNames | I
             f"{name}.range: found {describe(pair)}, expected the first and the last number, as [0, 99]",
         )
     low, high = (bound.read(item, f"{name}.range", reading) for item in pair.items)
-    if low is INVALID or high is INVALID or len(node.entries) > 1:
+    if low is INVALID or high is INVALID or unknown:
         return INVALID
     if not low <= high < low + COLUMN_LIMIT:
         return reading.invalid(
