@@ -9,11 +9,10 @@ from pathlib import Path
 
 import click
 import orjson
-from confluent_kafka import KafkaException
 
 from eventveil.cli.files import refuse_existing
 from eventveil.cli.loading import EXIT_UNWELL, load_or_exit
-from eventveil.cli.words import fail, words_of
+from eventveil.cli.words import exit_on_error
 from eventveil.doctor.proposal import commented, propose
 from eventveil.doctor.report import DoctorReport, report_on
 from eventveil.doctor.sample import SourceSample
@@ -55,19 +54,10 @@ def doctor(
     """
     refuse_existing({"--output": output}, force)
     loaded = load_or_exit(topology)
-    try:
+    with exit_on_error("doctor", OSError, ValueError, place=path):
         report = _examine(loaded, records, path)
         if output is not None:
             _write(report, output)
-    except (EventveilError, KafkaException) as error:
-        fail("doctor", words_of(error))
-    except (OSError, ValueError) as error:
-        fail(
-            "doctor",
-            words_of(error)
-            if getattr(error, "filename", None)
-            else f"{path}: {error}; check the path and its permissions",
-        )
     if as_json:
         click.echo(orjson.dumps(report.fields(), option=orjson.OPT_INDENT_2).decode())
     else:

@@ -11,23 +11,21 @@ from math import ceil
 
 import click
 from click.core import ParameterSource
-from confluent_kafka import KafkaException
 
 from eventveil.cli.files import refuse_existing
-from eventveil.cli.loading import EXIT_MEMORY, EXIT_UNWELL, load_or_exit
+from eventveil.cli.loading import EXIT_UNWELL, load_or_exit
 from eventveil.cli.options import TimeOption, memory_limit
 from eventveil.cli.progress import progress
-from eventveil.cli.words import fail, stop_if_unread, words_of
+from eventveil.cli.words import exit_on_error
 from eventveil.decoding.rules import Reason
 from eventveil.describe.guarantee import consecutive, number
 from eventveil.kinds.registry import kind_of
 from eventveil.mechanisms.registry import find
-from eventveil.model.errors import EventveilError
 from eventveil.model.timeline import format_rfc3339, start_of, timestamp_of
 from eventveil.model.topology import Stream, Topology
 from eventveil.privacy.discovery import test_of
 from eventveil.process import allocator
-from eventveil.process.memory import MemoryLimit, MemoryLimitReached
+from eventveil.process.memory import MemoryLimit
 from eventveil.replay.errors import StreamErrors
 from eventveil.replay.files import open_file
 from eventveil.replay.inputs import Input
@@ -128,7 +126,7 @@ def replay(
     loaded = load_or_exit(topology)
     allocator.settle()
     running_since = time.time_ns() // 1_000_000
-    try:
+    with exit_on_error("replay", OSError):
         given = _open_input(loaded, source)
         if _is_of_values(loaded, given.topic, only):
             if start is not None or end is not None:
@@ -152,12 +150,6 @@ def replay(
         _announce(running, given, paths, start=start, seeded=seed is not None)
         _tell_unfinished(running, running_since)
         errors = _write(running, given, paths, limit)
-    except MemoryLimitReached as error:
-        click.echo(f"eventveil replay: {words_of(error)}", err=True)
-        sys.exit(EXIT_MEMORY)
-    except (EventveilError, KafkaException, OSError) as error:
-        stop_if_unread(error)
-        fail("replay", words_of(error))
     _conclude(running, given, running_since, data_decided=end is None, show_drops=show_drops)
     for name, one in errors.items():
         for sentence in one.told():
