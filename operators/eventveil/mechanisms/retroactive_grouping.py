@@ -20,8 +20,8 @@ timestamps they appear in; discrete Laplace noise of scale k / e2 on each makes 
 there). e1 and e2 compose. Every timestamp is charged both when its counts arrive, so before anything is drawn
 from them, however late that happens.
 
-Changed: the estimate is sound at every sampling rate; the best rate then is 1 (``sampling``), and that is
-what the rule chooses. Groups have at most GRID members, so that their means lie on the grid.
+Changed: the estimate is sound at every sampling rate; the best rate then is 1 (``sampling``), so nothing
+chooses one. Groups have at most GRID members, so that their means lie on the grid.
 
 **State.** The sums of unfinished groups are raw: part ``sums`` of a snapshot is as private as the events.
 """
@@ -72,8 +72,9 @@ class RetroactiveGrouping(EventLevelMechanism):
         if not _LEAST_TEST <= self._test <= self.units - _LEAST_TEST:
             raise UnfitSetting("share", f"found {self._share}, expected a part of epsilon between 0 and 1")
         rate = options.get("sampling", "best")
-        self._rate = None if rate == "best" else Fraction(rate)
-        if self._rate is not None and (not 0 < self._rate <= 1 or 100 % self._rate.denominator):
+        self._rate = Fraction(1 if rate == "best" else rate)
+        self._sampling = "best" if rate == "best" else str(self._rate)
+        if not 0 < self._rate <= 1 or 100 % self._rate.denominator:
             raise UnfitSetting("sampling", f"found {rate}, expected best, or whole percents such as 0.25")
         # The least distance d, in multiples of 1 / GRID, with d^2 >= factor * 2 scale^2.
         square = self._factor * 2 * self._scale(self.units - self._test) ** 2 * GRID**2
@@ -137,28 +138,16 @@ class RetroactiveGrouping(EventLevelMechanism):
 
     def _estimate(self, counts: Counts) -> Counts:
         """The counts in multiples of 1 / GRID, noisily, for a test that has been charged."""
-        percents = self._percents()
-        if np.all(percents == sampling.PERCENT):
+        if self._rate == 1:
             return _clamped(counts + self._draw(self._test, self._columns)) * GRID
-        estimate = np.empty_like(counts)
-        for percent in np.unique(percents).tolist():
-            chosen = percents == percent
-            noisy = self._sampled(counts[chosen], Fraction(percent, sampling.PERCENT))
-            estimate[chosen] = _clamped(noisy) * (GRID * sampling.PERCENT) // percent
-        return estimate
+        part, whole = self._rate.as_integer_ratio()
+        return _clamped(self._sampled(counts, self._rate)) * (GRID * whole) // part
 
     def _sampled(self, counts: Counts, rate: Fraction) -> Counts:
         """The number of events that are kept at this rate, noisily."""
         kept = cast(Thinner, self._noise).binomial(counts, rate)
         epsilon = self._epsilon * self._test / (self.units * self._sensitivity)
         return kept + self._noise.discrete_laplace(sampling.scale_at(rate, epsilon), len(kept))
-
-    def _percents(self) -> Counts:
-        """The sampling rate of each column: a function of what was released."""
-        if self._rate is not None:
-            return np.full(self._columns, int(self._rate * sampling.PERCENT))
-        epsilon = self._epsilon * self._test / (self.units * self._sensitivity)
-        return sampling.best_percent(self._previous // GRID, float(epsilon))
 
     def _scales(self) -> tuple[Fraction, Fraction]:
         scale = self._scale(self.units - self._test)
@@ -172,7 +161,7 @@ class RetroactiveGrouping(EventLevelMechanism):
         return spend.publish > 0 and (sum(spend) == units or (not spend.test and spend.publish < units))
 
     def _identity(self) -> dict[str, Any]:
-        own = {"share": str(self._share), "factor": str(self._factor), "sampling": str(self._rate or "best")}
+        own = {"share": str(self._share), "factor": str(self._factor), "sampling": self._sampling}
         return {**super()._identity(), **own}
 
     def _extra_state(self) -> dict[str, Any]:

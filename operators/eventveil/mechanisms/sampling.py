@@ -26,10 +26,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.mechanisms.base import Counts
-
-PERCENT = 100
-_RATES = np.arange(1, PERCENT + 1) / PERCENT
 _GRID = 2**32  # irrational scales are rounded up to multiples of 1 / _GRID
 
 
@@ -49,24 +45,6 @@ def scale_at(rate: Fraction, epsilon: Fraction) -> Fraction:
         gain = (_decimal(epsilon).exp() - 1) / _decimal(rate)
         inner = (1 + gain).ln() * (1 - Decimal(10) ** -40)  # far more than all roundings together
         return Fraction(int(Decimal(_GRID) / inner) + 1, _GRID)
-
-
-def squared_errors(events: NDArray[np.float64], epsilon: float) -> NDArray[np.float64]:
-    """Expected squared error of the estimate: a row per rate (1 %, 2 %, ...), a column per count."""
-    inner = np.log1p(np.expm1(min(epsilon, 500.0)) / _RATES)
-    errors: NDArray[np.float64] = (
-        events * ((1 - _RATES) / _RATES)[:, np.newaxis] + 2 / ((_RATES * inner) ** 2)[:, np.newaxis]
-    )
-    return errors
-
-
-def best_percent(events: Counts, epsilon: float) -> NDArray[np.int64]:
-    """The rate of least error, in percent, for each expected number of events (negative counts as none)."""
-    best = np.empty(len(events), np.int64)
-    for start in range(0, len(events), 4096):  # 4096 columns by 100 rates at a time
-        some = np.maximum(events[start : start + 4096], 0).astype(np.float64)
-        best[start : start + 4096] = 1 + np.argmin(squared_errors(some, epsilon), axis=0)
-    return best
 
 
 def _decimal(value: Fraction) -> Decimal:

@@ -90,7 +90,9 @@ def test_the_threshold_is_the_variance_of_a_publication_times_factor() -> None:
 
 @given(st.integers(0, 10**9), st.floats(1e-3, 30))
 def test_the_best_sampling_rate_is_always_one(events: int, epsilon: float) -> None:
-    assert sampling.best_percent(np.array([events]), epsilon).tolist() == [100]
+    rates = np.arange(1, 101) / 100
+    errors = events * (1 - rates) / rates + 2 / (rates * np.log1p(np.expm1(epsilon) / rates)) ** 2
+    assert np.argmin(errors) == 99
 
 
 def test_the_rate_of_the_printed_formula_is_another_one() -> None:
