@@ -71,7 +71,7 @@ def run_audit(
     """
     cluster = Cluster(topology.kafka)
     updater = None if witness is None else WitnessUpdater(topology, cluster, witness)
-    sinks = {stream.name: kind_of(stream).sink(stream) for stream in topology.all_streams}
+    sinks = {stream.name: stream.sink_topic for stream in topology.all_streams}
     ledger_places = cluster.topic(topology.ledger).places
     sink_places = {name: cluster.topic(sink).places for name, sink in sinks.items()}
     control = cluster.topic(topology.control).places if topology.control in beside(topology) else []

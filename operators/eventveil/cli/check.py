@@ -49,7 +49,7 @@ def report(topology: Topology, defaults: tuple[Default, ...]) -> Iterator[str]:
     for stream in topology.all_streams:
         kind = kind_of(stream)
         yield ""
-        topics = f"{kind.source(stream)} -> {kind.sink(stream)}"
+        topics = f"{stream.source.topic_of_events} -> {stream.sink_topic}"
         yield f"Stream {stream.name}: {topics}, {stream.mechanism.kind}"
         yield from (f"  {line}" for line in kind.describe(topology, stream))
         if isinstance(stream, Stream):

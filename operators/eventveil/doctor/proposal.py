@@ -19,7 +19,6 @@ from eventveil.doctor.judging import Verdicts
 from eventveil.doctor.people import comes_again, is_of_many, key_may_be_user, separating, size_of_many
 from eventveil.doctor.pointers import envelopes, event_ids, likely
 from eventveil.doctor.sample import SourceSample
-from eventveil.kinds.registry import kind_of
 from eventveil.model import fields
 from eventveil.model.records import NO_OWN_TIME
 from eventveil.model.topology import Stream, TimeUnit, Topology
@@ -86,7 +85,7 @@ def propose(
         if not any(improved):
             break
     for stream in made.topology.streams:
-        sample = samples[kind_of(stream).source(stream)]
+        sample = samples[stream.source.topic_of_events]
         if _needs_stamps(stream, sample):
             made.beside.append(
                 f"{sample.source} needs append times, which records get from then on with: kafka-configs.sh"
@@ -128,7 +127,7 @@ def _improve(
 ) -> bool:
     """Make the first change that a rule asks for and that helps; whether there was one."""
     stream = next(one for one in made.topology.streams if one.name == name)
-    sample = samples[kind_of(stream).source(stream)]
+    sample = samples[stream.source.topic_of_events]
     diagnosis = CountsDiagnosis(stream, sample, now)
     for rule in RULES:
         changes = [ProposedChange(name, *one) for one in rule(diagnosis)]

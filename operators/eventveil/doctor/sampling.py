@@ -16,7 +16,6 @@ from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import committed_ends, headers_of, offset_of, read_partition
 from eventveil.kafka.rights import is_denied
-from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.topics import plan_topics
 from eventveil.model.errors import EventveilError
 from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, NO_SCHEMAS, Schemas, TopicPartition
@@ -165,5 +164,5 @@ def topics_of(topology: Topology) -> dict[str, list[AnyStream]]:
     """The topics that producers write to, in the order of the file, and the streams over each."""
     found: dict[str, list[AnyStream]] = {}
     for stream in topology.all_streams:
-        found.setdefault(kind_of(stream).source(stream), []).append(stream)
+        found.setdefault(stream.source.topic_of_events, []).append(stream)
     return found

@@ -14,7 +14,6 @@ from eventveil.doctor.framing import REASONS
 from eventveil.doctor.judging import Example, Verdicts
 from eventveil.doctor.pointers import FoundField
 from eventveil.doctor.wording import plain, share, shown_value
-from eventveil.kinds.registry import kind_of
 from eventveil.model import fields
 from eventveil.model.topology import Stream, Topology
 
@@ -99,7 +98,7 @@ class StreamReport:
         stream, verdicts = self.seen.stream, self.seen.verdicts
         return {
             "stream": stream.name,
-            "source": kind_of(stream).source(stream),
+            "source": stream.source.topic_of_events,
             "events": verdicts.judged,
             "would_count": verdicts.counting,
             "left_out_by_filter": verdicts.outcomes["filtered"],

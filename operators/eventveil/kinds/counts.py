@@ -26,14 +26,6 @@ class CountsKind(StreamKind[Stream, StreamPlan]):
     role: ClassVar[Role] = "aggregate"
     outcomes = OUTCOMES
 
-    def source(self, stream: Stream) -> str:
-        """See ``StreamKind``."""
-        return stream.source.topic_of_events
-
-    def sink(self, stream: Stream) -> str:
-        """See ``StreamKind``."""
-        return stream.sink.topic
-
     def plan(self, topology: Topology, stream: Stream) -> StreamPlan:
         """See ``StreamKind``."""
         return StreamPlan(stream, topology.topics.partials)

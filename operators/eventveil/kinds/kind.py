@@ -50,14 +50,6 @@ class StreamKind(ABC, Generic[OneStream, OnePlan]):
     """Who must guarantee what cannot be checked here, and the question for them; None if nobody."""
 
     @abstractmethod
-    def source(self, stream: OneStream) -> str:
-        """The topic that producers write to."""
-
-    @abstractmethod
-    def sink(self, stream: OneStream) -> str:
-        """The topic of what is released."""
-
-    @abstractmethod
     def plan(self, topology: Topology, stream: OneStream) -> OnePlan:
         """Where its state and its ledger entries are, and what its manifest says."""
 

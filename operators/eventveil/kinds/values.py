@@ -28,14 +28,6 @@ class Values(StreamKind[ReadingStream, ReadingPlan]):
     in_sums = False
     no_second_run = "a value stream"
 
-    def source(self, stream: ReadingStream) -> str:
-        """See ``StreamKind``."""
-        return stream.source.topic
-
-    def sink(self, stream: ReadingStream) -> str:
-        """See ``StreamKind``."""
-        return stream.sink
-
     def plan(self, topology: Topology, stream: ReadingStream) -> ReadingPlan:
         """See ``StreamKind``."""
         return ReadingPlan(stream, topology.topics.partials)

@@ -13,7 +13,7 @@ from eventveil.kafka.barrier import Floors, is_nonce, least_end
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import read_partition, read_table
 from eventveil.kinds.placement import ReadingPlan, StreamPlan, rekeying_places, value_places
-from eventveil.kinds.registry import beside, kind_of, plan_streams
+from eventveil.kinds.registry import beside, plan_streams
 from eventveil.lifecycle.manifest import ManifestRecord, all_in, check_cluster, check_neighbours
 from eventveil.model.errors import StateRefused, doubt
 from eventveil.model.records import Outgoing, TopicPartition
@@ -32,7 +32,7 @@ class MissingManifest:
         self, topology: Topology, cluster: Cluster, clock: Callable[[], int], floors: Floors
     ) -> None:
         self._topology, self._cluster, self._floors = topology, cluster, floors
-        sinks = {kind_of(stream).sink(stream) for stream in topology.all_streams}
+        sinks = {stream.sink_topic for stream in topology.all_streams}
         read = [*topology.sources, *topology.value_sources]
         announced = beside(topology) & {topology.announcements}
         partials = [topology.partials] if topology.streams else []

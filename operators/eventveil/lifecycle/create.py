@@ -13,7 +13,7 @@ from eventveil.kafka.changelog import FencedTable, write_once
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import read_table
 from eventveil.kinds.placement import writer_of
-from eventveil.kinds.registry import kind_of, plan_readings, plan_streams
+from eventveil.kinds.registry import plan_readings, plan_streams
 from eventveil.lifecycle.apply import read_histories
 from eventveil.lifecycle.beginning import MissingManifest, check_first, check_stage
 from eventveil.lifecycle.cap import check_cap
@@ -48,7 +48,7 @@ class Inspection:
 
 def inspect_topics(topology: Topology, cluster: Cluster) -> Inspection:
     """Compare the topics of the cluster with those that the topology needs."""
-    written = {kind_of(stream).source(stream) for stream in topology.all_streams}
+    written = {stream.source.topic_of_events for stream in topology.all_streams}
     sources = cluster.topics({*written, *topology.rekeyed.values()})
     plans = plan_topics(topology, {name: topic.partitions for name, topic in sources.items()})
     found = cluster.topics({plan.name for plan in plans})
@@ -214,7 +214,7 @@ def name_cluster(
 
 def _read_by_manifest(topology: Topology) -> set[str]:
     """What is written by Eventveil only, and says whether a stream has begun before."""
-    sinks = {kind_of(stream).sink(stream) for stream in topology.all_streams}
+    sinks = {stream.sink_topic for stream in topology.all_streams}
     counted = {topology.counting_changelog, topology.ledger_changelog, topology.partials}
     rekeyed = {topology.rekeying_changelog, *topology.rekeyed.values()}
     return {

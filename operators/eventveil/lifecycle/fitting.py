@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import committed_ends, read_backwards, read_partition, read_table
 from eventveil.kinds.placement import rekeying_places, value_places
-from eventveil.kinds.registry import beside, kind_of, plan_readings, plan_streams
+from eventveil.kinds.registry import beside, plan_readings, plan_streams
 from eventveil.lifecycle.manifest import ManifestRecord, check_cluster, check_neighbours
 from eventveil.model.errors import StateRefused, Unsettled
 from eventveil.model.records import TopicPartition
@@ -180,7 +180,7 @@ def _check_one(one: _Genesis, manifest: ManifestRecord, live: Mapping[str, Topic
 
 def _live(topology: Topology, cluster: Cluster) -> dict[str, Topic]:
     """The topics that genesis records name. Raises Unsettled if one is missing, and KafkaException."""
-    sinks = {kind_of(stream).sink(stream) for stream in topology.all_streams}
+    sinks = {stream.sink_topic for stream in topology.all_streams}
     partials = {topology.partials} if topology.streams else set()
     announced = beside(topology) & {topology.announcements}
     read = {*topology.sources, *topology.value_sources, *topology.rekeyed}

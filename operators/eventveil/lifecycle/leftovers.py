@@ -16,7 +16,6 @@ from eventveil.formats.release import fields_of
 from eventveil.formats.span import Span
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.log import read_partition, read_table
-from eventveil.kinds.registry import kind_of
 from eventveil.lifecycle.apply import check_stopped
 from eventveil.lifecycle.manifest import ManifestRecord, all_in
 from eventveil.mechanisms.registry import known
@@ -55,7 +54,7 @@ def find_leftovers(topology: Topology, cluster: Cluster) -> Leftovers:
     """Everything under the name of a topology, whatever the file said before. Raises StateRefused."""
     known_names = {**_roles(topology), **_rekeyed(topology, cluster)}
     live = cluster.topics({*known_names})
-    sinks = {kind_of(one).sink(one): "sink" for one in topology.all_streams}
+    sinks = {one.sink_topic: "sink" for one in topology.all_streams}
     kept = {
         **dict.fromkeys((*topology.rekeyed, *topology.sources, *topology.value_sources), "source"),
         **dict.fromkeys((one.dead_letter for one in topology.streams), "dead letters"),

@@ -476,6 +476,11 @@ class ValueSource:
         """See ``Source``: nobody asks when a value came."""
         return False
 
+    @property
+    def topic_of_events(self) -> str:
+        """See ``Source``."""
+        return self.topic
+
 
 @dataclass(frozen=True, slots=True)
 class ValueMechanism:

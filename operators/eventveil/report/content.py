@@ -101,5 +101,5 @@ def promises(topology: Topology) -> tuple[Promise, ...]:
 
 def parameters(stream: AnyStream) -> dict[str, str]:
     """The settings that the promise rests on, by name."""
-    kind = kind_of(stream)
-    return {"from": kind.source(stream), "to": kind.sink(stream), **kind.settings(stream)}
+    topics = {"from": stream.source.topic_of_events, "to": stream.sink_topic}
+    return topics | kind_of(stream).settings(stream)
