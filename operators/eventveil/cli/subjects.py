@@ -121,7 +121,7 @@ def check_fields(subject: AdviceSubject) -> None:
     values = next((chunk.values[:_SEEN] for chunk in events.chunks()), ())
     records = [SampledRecord(0, number, value) for number, value in enumerate(values)]
     for option in ("user", "column", "time"):
-        for one in absent(listed(getattr(source, option)), records, source.max_bytes):
+        for one in absent(listed(getattr(source, option)), records, source):
             similar = [f"{name} (in {number})" for name, number in one.similar]
             meant = f"; did you mean {' or '.join(similar)}?" if similar else "."
             raise EventveilError(

@@ -83,14 +83,13 @@ class Diagnosis(ABC):
     @cached_property
     def fields(self) -> list[FoundField]:
         """What fields most of the records have that the file asks for."""
-        source = self.stream.source
-        return fields_of(self.passing, source.max_bytes, source.format, self.sample.schemas)
+        return fields_of(self.passing, self.stream.source, self.sample.schemas)
 
     def absent(self, setting: str) -> list[AbsentField]:
         """The fields of a setting, such as ``source.user``, that no record has that the file asks for."""
         source = self.stream.source
         asked = listed(getattr(source, setting.removeprefix("source.")))
-        return absent(asked, self.passing, source.max_bytes, source.format, self.sample.schemas)
+        return absent(asked, self.passing, source, self.sample.schemas)
 
     @property
     def loses_much(self) -> bool:
@@ -172,9 +171,7 @@ class CountsDiagnosis(Diagnosis):
     @cached_property
     def epochs(self) -> list[tuple[str, TimeUnit]]:
         """See ``epochs``."""
-        return epochs(
-            self.passing, self.stream.source.max_bytes, self.stream.source.format, self.sample.schemas
-        )
+        return epochs(self.passing, self.stream.source, self.sample.schemas)
 
     @cached_property
     def unlisted(self) -> Counter[str]:

@@ -100,8 +100,7 @@ def never_there(
     asked = [one for several in (source.user, source.time) for one in _alternatives(several)]
     asked += [one.field for one in source.filter if one.test in ("absent", "not-in")]
     return {
-        one.field: [name for name, _ in one.similar]
-        for one in absent(asked, records, source.max_bytes, source.format, sample.schemas)
+        one.field: [name for name, _ in one.similar] for one in absent(asked, records, source, sample.schemas)
     }
 
 

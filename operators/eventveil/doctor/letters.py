@@ -142,7 +142,7 @@ def _similar(stream: Stream, setting: str, letters: Sequence[Letter]) -> list[tu
         return []
     source = stream.source
     asked = listed(getattr(source, setting.removeprefix("source.")))
-    return [one for field in absent(asked, records, source.max_bytes, source.format) for one in field.similar]
+    return [one for field in absent(asked, records, source) for one in field.similar]
 
 
 def _remedy(

@@ -14,7 +14,9 @@ from eventveil.doctor.sample import SampledRecord
 from eventveil.model.fields import HEADERS, KEY, TIME, in_envelope
 from eventveil.model.records import NO_OWN_TIME, NO_SCHEMAS, Schemas
 from eventveil.model.timeline import parse_rfc3339
-from eventveil.model.topology import Format, TimeUnit
+from eventveil.model.topology import Source, TimeUnit, ValueSource
+
+AnySource = Source | ValueSource
 
 #: A field counts as one that events have if this share of them has it.
 _MANY = 0.5
@@ -71,7 +73,7 @@ class FoundField:
 
 
 def fields_of(
-    records: Sequence[SampledRecord], max_bytes: int, form: Format = "json", schemas: Schemas = NO_SCHEMAS
+    records: Sequence[SampledRecord], source: AnySource, schemas: Schemas = NO_SCHEMAS
 ) -> list[FoundField]:
     """The fields where most records have a text or a number, in the order of the first one.
 
@@ -81,7 +83,7 @@ def fields_of(
     inside: dict[str, Counter[str]] = {}
     around: dict[str, Counter[str]] = {}
     documents = 0
-    for record, document in readable(records, max_bytes, form, schemas):
+    for record, document in readable(records, source, schemas):
         documents += 1
         for seen, found in ((inside, leaves(document)), (around, surroundings(record))):
             for pointer, value in found:
@@ -95,11 +97,11 @@ def fields_of(
 
 
 def readable(
-    records: Iterable[SampledRecord], max_bytes: int, form: Format, schemas: Schemas
+    records: Iterable[SampledRecord], source: AnySource, schemas: Schemas
 ) -> Iterator[tuple[SampledRecord, Any]]:
     """The records whose values can be read, each with its document."""
     for record in records:
-        document = parse(record.value, max_bytes, form, schemas)
+        document = parse(record.value, source.max_bytes, source.format, schemas)
         if not isinstance(document, Rejection):
             yield record, document
 
@@ -133,17 +135,13 @@ class AbsentField:
 
 
 def absent(
-    asked: Iterable[str],
-    records: Sequence[SampledRecord],
-    max_bytes: int,
-    form: Format = "json",
-    schemas: Schemas = NO_SCHEMAS,
+    asked: Iterable[str], records: Sequence[SampledRecord], source: AnySource, schemas: Schemas = NO_SCHEMAS
 ) -> list[AbsentField]:
     """Those of the fields that no record has, but for the time of records; none if no record is readable."""
     finds = {field: compile_field(field) for field in asked if field != TIME}
     names = {field: Counter[str]() for field in finds}
     documents = 0
-    for record, document in readable(records if finds else (), max_bytes, form, schemas):
+    for record, document in readable(records if finds else (), source, schemas):
         documents += 1
         for field in [*names]:
             if is_there(finds[field](document, record.around)):
@@ -224,14 +222,14 @@ def likely(fields: Sequence[FoundField], pointer: str, *, time: bool = False) ->
 
 
 def epochs(
-    records: Sequence[SampledRecord], max_bytes: int, form: Format = "json", schemas: Schemas = NO_SCHEMAS
+    records: Sequence[SampledRecord], source: AnySource, schemas: Schemas = NO_SCHEMAS
 ) -> list[tuple[str, TimeUnit]]:
     """The fields whose numbers are times in another unit than milliseconds, each with the unit.
 
     In most records they are about the time that the record itself carries, which no identifier is.
     """
     found: Counter[tuple[str, TimeUnit]] = Counter()
-    for record, document in readable(records, max_bytes, form, schemas):
+    for record, document in readable(records, source, schemas):
         if record.own_time == NO_OWN_TIME:
             continue
         found.update(

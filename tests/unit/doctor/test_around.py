@@ -13,6 +13,7 @@ from eventveil.doctor.pointers import FoundField, event_ids, fields_of, likely
 from eventveil.doctor.proposal import commented
 from eventveil.doctor.sample import SampledRecord, SourceSample
 from eventveil.model.timeline import format_rfc3339
+from eventveil.model.topology import ValueSource
 from tests.unit.doctor.making import FILE, NOW, event, sample
 from tests.unit.doctor.test_proposal import counting, report, settings
 
@@ -237,7 +238,7 @@ def test_bytes_that_are_no_text_and_records_without_a_key_are_no_fields() -> Non
         SampledRecord(0, number, b'{"a": 1}', None, [("blob", b"\xff"), ("at", b"1767300000000")])
         for number in range(3)
     ]
-    assert [(one.pointer, one.kind) for one in fields_of(records, 100)] == [
+    assert [(one.pointer, one.kind) for one in fields_of(records, ValueSource("raw", "/a"))] == [
         ("/a", "number"),
         ("$headers/at", "time"),
     ]
