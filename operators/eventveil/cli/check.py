@@ -12,7 +12,7 @@ from eventveil.cli.loading import EXIT_INVALID
 from eventveil.describe.sums import describe_total, describe_unbounded, totals
 from eventveil.kinds.registry import in_sums, kind_of, unbounded
 from eventveil.model.timeline import format_rfc3339
-from eventveil.model.topology import Budget, Stream, Timeline, Topology
+from eventveil.model.topology import Budget, Timeline, Topology
 from eventveil.topology.fields import Default
 from eventveil.topology.loading import load_with_defaults
 from eventveil.topology.problems import TopologyInvalid
@@ -45,6 +45,7 @@ def check(context: click.Context, topologies: tuple[str, ...]) -> None:
 
 def report(topology: Topology, defaults: tuple[Default, ...]) -> Iterator[str]:
     """The lines that are printed for a valid topology."""
+    timelines = {stream.name: stream.timeline for stream in topology.streams}
     yield f"{topology.path}: valid"
     for stream in topology.all_streams:
         kind = kind_of(stream)
@@ -52,8 +53,8 @@ def report(topology: Topology, defaults: tuple[Default, ...]) -> Iterator[str]:
         topics = f"{stream.source.topic_of_events} -> {stream.sink_topic}"
         yield f"Stream {stream.name}: {topics}, {stream.mechanism.kind}"
         yield from (f"  {line}" for line in kind.describe(topology, stream))
-        if isinstance(stream, Stream):
-            yield from (f"  Note: {line}" for line in _doubtful(stream.timeline, time.time_ns() // 1_000_000))
+        if (timeline := timelines.get(stream.name)) is not None:
+            yield from (f"  Note: {line}" for line in _doubtful(timeline, time.time_ns() // 1_000_000))
     yield from _sums(topology)
     if defaults:
         yield ""
