@@ -230,7 +230,7 @@ def test_advice_on_a_topic_is_that_on_a_file_with_its_events(
         settled(application.bootstrap, application.source, partition)
     file = tmp_path / "events.jsonl"
     file.write_text("\n".join(line for values in lines.values() for line in values))
-    options = ("--stream", "places", "--total", "hour", "--protect", "day", "--contributions", "2")
+    options = ("--stream", "places", "--total", "hour", "--protect", "hour", "--contributions", "2")
     told = []
     for source in (f"topic:{application.source}", str(file)):
         arguments = ["advise", str(application.path), "--input", source, *options]

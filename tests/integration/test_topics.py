@@ -68,16 +68,16 @@ def test_a_source_with_the_name_of_another_topic_but_for_a_letter_is_told(applic
     application.document["streams"]["places"]["source"]["topic"] = misspelt
     application.write()
     output = application.failing_command("topics", str(application.path))
-    assert f"topic {misspelt} (source; did you mean {meant}?) does not exist: create it, or let" in output
+    assert f"topic {misspelt} (source; {meant} has a similar name) does not exist: create it," in output
     output = application.command("topics", str(application.path), "--create", "--sources")
-    assert f"hint: a source was created, and topic {meant} has a similar name" in output
+    assert f"hint: topic {meant} has a similar name; is that the source you meant?" in output
 
 
 def test_a_sink_of_another_stream_is_refused(application: Application) -> None:
     create_topic(application.bootstrap, application.sink)
     produce(application.bootstrap, application.sink, [record(1, stream="shops")], key=b"shops")
     output = application.failing_command("topics", str(application.path), "--create", "--sources")
-    assert "it has releases of stream shops, and readers of a sink expect those of one" in output
+    assert "it has releases of stream shops; a sink must have those of one stream only" in output
     assert "Give stream places a sink of its own" in output
     assert manifest(application) == []
 

@@ -111,13 +111,14 @@ def test_no_timestamp_is_released_that_lacks_a_partition_and_a_migration_goes_on
     told = application.command("migrate", str(application.path))
     assert "places: would continue from timestamp" in told
     assert "source.partitions 6, was 3" in told
+    assert "users who moved to other partitions count from timestamp" in told
     assert released(application) == found
     due = now(application)
     told = application.command("migrate", str(application.path), "--apply")
     since = int(re.search(r"source.partitions.since (\d+)", told)[1])  # type: ignore[index]  # it is there
     # The first that was not due then.
     assert due - LATENESS // INTERVAL - 1 <= since <= now(application) + 1
-    assert f"count from timestamp {since} (" in told
+    assert "users who moved" not in told
     assert application.command("migrate", str(application.path), "--apply") == "places: unchanged\n"
     with run(application, "after.") as worker:
         worker.wait_for_log("ready")

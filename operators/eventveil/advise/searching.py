@@ -35,6 +35,7 @@ from eventveil.advise.tally import Counts, Tally, rolled_up
 from eventveil.advise.trials import Outcome, Runner, Trial
 from eventveil.describe.guarantee import duration_words
 from eventveil.model.errors import EventveilError
+from eventveil.topology.periods import HOUR
 
 RUNS = 8
 _BOUNDS, _FINALISTS = 2, 4
@@ -150,14 +151,14 @@ class _Searching:
                 f"no interval from {duration_words(INTERVALS[0])} to {duration_words(INTERVALS[-1])} divides"
                 f" both the period of the totals ({duration_words(question.unit)}) and that of the budget"
                 f" ({duration_words(question.protect)}), which is the window of the topology unless --protect"
-                " is given; add --protect day"
+                " is given; try --protect day"
             )
         if tally.span < question.protect / 4:
-            covered = duration_words((tally.span // _MINUTE + 1) * _MINUTE)
+            unit = _MINUTE if tally.span < 2 * HOUR else HOUR
             raise EventveilError(
-                f"the events cover {covered}, and the budget is for"
-                f" {duration_words(question.protect)}: they do not show how well a choice divides it within"
-                " that period; give events from several such periods"
+                f"the events cover {duration_words((tally.span // unit + 1) * unit)}, and the budget is for"
+                f" {duration_words(question.protect)}: they cannot show how best to spread it over that"
+                " period. Give events of several such periods"
             )
         self._run, self._intervals = run, affordable or found[:1]
         skipped = tuple(one for one in found if one not in self._intervals)

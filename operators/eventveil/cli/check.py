@@ -18,7 +18,7 @@ from eventveil.topology.loading import load_with_defaults
 from eventveil.topology.problems import TopologyInvalid
 from eventveil.topology.scalars import duration_text
 
-#: More intervals of lateness than are mostly meant.
+#: Above this many intervals, lateness is probably a mistake.
 _LATE = 10
 
 
@@ -64,15 +64,15 @@ def report(topology: Topology, defaults: tuple[Default, ...]) -> Iterator[str]:
 
 
 def _doubtful(timeline: Timeline, now: int) -> Iterator[str]:
-    """What is allowed, and hardly ever meant; ``now`` in epoch milliseconds."""
+    """What is allowed and rarely intended; ``now`` in epoch milliseconds."""
     begins = timeline.origin if timeline.start is None else max(timeline.origin, timeline.start)
     if begins > now:
-        yield f"it begins in the future, at {format_rfc3339(begins)}; no earlier event counts."
+        yield f"it begins in the future, at {format_rfc3339(begins)}; events before that do not count."
     intervals = timeline.lateness // timeline.interval
     if intervals > _LATE:
         yield (
-            f"lateness is {intervals} intervals. Each release comes {duration_text(timeline.lateness)} after"
-            " the end of its timestamp, and as many timestamps are open at once."
+            f"lateness is {intervals} intervals: each release comes at least"
+            f" {duration_text(timeline.lateness)} after its timestamp ends, and {intervals} timestamps or more are open at once."
         )
 
 

@@ -101,7 +101,7 @@ def _migrate(topology: Topology, *, apply: bool, lost: bool, since: int | None) 
         if written is None:
             click.echo(f"{merged.name}: unchanged")
         else:
-            _show(topology, written, apply=apply)
+            _show(topology, written, apply=apply, chosen=since is not None)
     grown = {step.stream for one in plan.values for step in _grow(one, apply=apply, lost=lost)}
     begun = {name for one in plan.values for name in one.migrator.begun}
     for name in (one.name for one in plan_readings(topology) if one.name not in grown):
@@ -255,7 +255,7 @@ def _doubtful(step: MigrationStep | None) -> Unsettled | None:
     return None if step is None else doubtful(step.stream, step.differences)
 
 
-def _show(topology: Topology, step: MigrationStep, *, apply: bool) -> None:
+def _show(topology: Topology, step: MigrationStep, *, apply: bool, chosen: bool = False) -> None:
     timeline = next(one.timeline for one in topology.streams if one.name == step.stream)
 
     def named(timestamp: int) -> str:
@@ -264,12 +264,14 @@ def _show(topology: Topology, step: MigrationStep, *, apply: bool) -> None:
     goes = "continues" if apply else "would continue"
     click.echo(f"{step.stream}: {goes} from {named(step.start)} with")
     _show_differences(step.differences)
-    if SINCE in step.differences:
+    if SINCE in step.differences and not apply and not chosen:
         since = step.differences[SINCE].new
         assert isinstance(since, int)
         click.echo(
-            f"  users who moved to other partitions count from {named(since)} on; if producers have used"
-            " these partitions for longer, choose an earlier timestamp with --partitions-from"
+            f"  users who moved to other partitions count from {named(since)} on (by the clock: later if you"
+            " apply later); events that they sent there before become dead letters. If producers have used"
+            " the new partitions for longer, name the timestamp with --partitions-from: it cannot be changed"
+            " afterwards"
         )
     limit = step.limit
     if limit is None:

@@ -100,7 +100,7 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
         for plan in creatable:
             click.echo(f"created {plan.name} ({plan.role}, {count(plan.partitions, 'partition')})")
             if plan.name in meant:
-                say(f"hint: a source was created, and topic {meant[plan.name]} has a similar name")
+                say(f"hint: topic {meant[plan.name]} has a similar name; is that the source you meant?")
         inspection = inspect_topics(topology, cluster)
     for plan in inspection.plans:
         if plan not in inspection.missing and plan not in creatable:

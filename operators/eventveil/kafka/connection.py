@@ -34,7 +34,7 @@ Address = tuple[str, int]
 _CLIENT = "eventveil"
 _CONNECT_SECONDS = 10.0
 _BUFFER_BYTES = 65_536
-#: More than any answer that is read here. HTTP and alerts of TLS would be longer, read as a length.
+#: More than any answer that is read here. The first bytes of HTTP or of TLS, read as a length, are more.
 _MOST_BYTES = 256 * 1024 * 1024
 #: After which a connection is made anew: sooner than brokers and firewalls drop those that are idle.
 _LIFE_SECONDS = 240.0
@@ -173,10 +173,10 @@ class Connection:
         correlation, request = self._waiting.popleft()
         (size,) = struct.unpack(">i", self._read(4, give_up))
         if not 0 <= size <= _MOST_BYTES:
-            raise NotKafka("it answered something else")
+            raise NotKafka("not the answer of a Kafka broker")
         content = BytesIO(self._read(size, give_up))
         if request.parse_response_header(content).correlation_id != correlation:
-            raise NotKafka("it answered something else")
+            raise NotKafka("not the answer of a Kafka broker")
         return request.RESPONSE_TYPE.decode(content)
 
     def _read(self, size: int, give_up: float) -> bytes:

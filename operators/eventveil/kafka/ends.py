@@ -93,10 +93,10 @@ def _wait_until_decided(kafka: Kafka, ends: Offsets) -> None:
         if time.monotonic() > give_up:
             raise EventveilError(
                 f"{waiting[0]}: a transaction before offset {ends[waiting[0]]} stays open. Do not abort it if"
-                " a worker began it, whose transactional.id begins with the name of the topology: it may be"
-                " committed already, and its entry or release would be lost. Restart the workers, which end"
-                " it as it was decided, and run the audit again. Abort only what another program has left"
-                " open (kafka-transactions.sh)"
+                " its transactional.id begins with the name of the topology: it is a worker's, may already be"
+                " committed, and its ledger entry or release would be lost. Restart the workers, which end it"
+                " as it was decided, and run the audit again. Abort only transactions of other programs"
+                " (kafka-transactions.sh)"
             )
         time.sleep(0.1)
 

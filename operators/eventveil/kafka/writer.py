@@ -170,7 +170,8 @@ class Writer:
             if not without:
                 return
             if not deadline.left:
-                told = f"{without[0]} has no leader"
+                exists = leaders[without[0].topic]
+                told = f"{without[0]} has no leader" if exists else f"topic {without[0].topic} does not exist"
                 raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, told))
             time.sleep(min(LONGEST_PAUSE, deadline.left))
 

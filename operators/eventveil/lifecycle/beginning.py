@@ -269,7 +269,7 @@ class MissingManifest:
                 if publisher == stream:
                     raise StateRefused(str(place), *_published(stream, topology, place))
                 if place.topic == sink_name:
-                    what = f"it has releases of stream {publisher}, and readers of a sink expect those of one"
+                    what = f"it has releases of stream {publisher}; a sink must have those of one stream only"
                     raise StateRefused(str(place), what, f"Give stream {stream} a sink of its own")
 
 

@@ -26,8 +26,8 @@ from eventveil.model.timeline import first_whole_timestamp, start_of
 from eventveil.model.topology import Topology
 
 _NO_ID = (
-    "topics have no ids ({}), so one that is deleted and created again would not be noticed. Apache Kafka"
-    " gives topics ids from version 2.8 on: raise inter.broker.protocol.version of the brokers"
+    "topics without an id: {}. If one was deleted and created again, nobody would notice. Apache Kafka gives"
+    " topics ids from version 2.8 on: raise inter.broker.protocol.version on the brokers"
 )
 
 

@@ -210,7 +210,7 @@ class ManifestRecord(Durable, frozen=True):
                 place,
                 f"the state of stream {self.stream} does not belong to its genesis",
                 "Restore all changelogs from one backup that has the last release, or give the stream "
-                "a new name",
+                "a new name and a new sink",
             )
 
 

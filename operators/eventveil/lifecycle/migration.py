@@ -156,7 +156,7 @@ class Checkpoint:
                 raise StateRefused(
                     str(place),
                     f"its genesis record of stream {self.stream} is not that of {self.place.topic}",
-                    "Restore the changelogs from one backup, or give the stream a new name",
+                    "Restore the changelogs from one backup, or give the stream a new name and a new sink",
                 )
         return {
             name: Difference(old.get(name), budget_fields.get(name))
@@ -256,7 +256,10 @@ def check_reset(checkpoint: Checkpoint, differences: Mapping[str, Difference], s
             "known, and which were late is only while their partial counts are kept"
         )
         raise StateRefused(
-            place, what, "`eventveil replay` the topic, or give the stream a new name (whose epsilon adds up)"
+            place,
+            what,
+            "`eventveil replay` the topic, or give the stream a new name and a new sink"
+            " (whose epsilon adds up)",
         )
     changed = [name for name in differences if not name.startswith("sink.")]
     if changed:

@@ -33,8 +33,9 @@ _REMEDY = (
     "stream a new name and a new sink (whose epsilon adds up)"
 )
 _LACKS = (
-    "sink %s has releases up to timestamp %d of stream %s, and releases up to %d were published: the brokers"
-    " have lost its newest records. What was lost stays charged, and is not released again"
+    "sink %s has releases of timestamps up to %d of stream %s, but releases up to %d were published. If the"
+    " stream has not released into another sink since, the newest records of this one are gone: they stay"
+    " charged and are not released again"
 )
 log = logging.getLogger(__name__)
 

@@ -46,7 +46,7 @@ SINCE, LOST_FROM, LOST_UNTIL = "source.partitions.since", "lost.from", "lost.unt
 AGAIN = "partials.again"
 _SOURCE, _PARTIALS = "source.topic_id", "partials.topic_id"
 _PARTITIONS = "source.partitions"
-_BEGIN_ANEW = "Give the stream a new name (whose epsilon adds up)"
+_BEGIN_ANEW = "Give the stream a new name and a new sink (whose epsilon adds up)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ def check_inputs(
         first, last = differences[LOST_FROM].new, differences[LOST_UNTIL].new
         raise doubt(
             f"stream {checkpoint.stream}",
-            f"events of timestamps {first} to {last} are gone that were not released yet",
+            f"events that were not released yet are gone; timestamps {first} to {last} may lack some",
             "Restore them if that is possible. `eventveil migrate TOPOLOGY --lost --apply` continues without "
             "them: what is left of these timestamps is released, the ledger names the timestamps, and "
             "nothing is charged twice",
@@ -340,5 +340,10 @@ def _never_judged(stream: Stream, checkpoint: Checkpoint, now: int) -> int:
 def _declared(stream: Stream, since: int, first: int) -> int:
     if since < first:
         what = f"events of timestamp {since} may be judged already, for as many partitions as the source had"
-        raise StateRefused(f"stream {stream.name}", what, f"Choose a timestamp from {first} on, or none")
+        raise StateRefused(
+            f"stream {stream.name}",
+            what,
+            "Choose the timestamp at which producers began to use the new partitions, if it is later than"
+            " that, or leave it out",
+        )
     return since

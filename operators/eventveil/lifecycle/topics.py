@@ -169,7 +169,7 @@ def absent(plans: Iterable[TopicPlan], meant: Mapping[str, str]) -> list[str]:
     """
     found: dict[bool, list[str]] = {True: [], False: []}
     for plan in plans:
-        near = f"; did you mean {meant[plan.name]}?" if plan.name in meant else ""
+        near = f"; {meant[plan.name]} has a similar name" if plan.name in meant else ""
         found[plan.is_source].append(f"{plan.name} ({plan.role}{near})")
     return [
         f"{_subject(names)} does not exist: {_how_to_create(is_source, 'it')}"

@@ -152,7 +152,7 @@ class PartitionAggregator:
 
     def _judge(self, chunk: Chunk, origins: NDArray[np.int64] | None) -> int:
         offsets, append_times = np.array(chunk.offsets, np.int64), np.array(chunk.append_times, np.int64)
-        # Of the last record: it heals after one that a broker appended whose clock was ahead.
+        # That of the last record, not the highest: one of a broker whose clock was ahead is forgotten soon.
         self._append_clock = int(append_times[-1])
         if self._timed and (append_times == NO_APPEND_TIME).any():
             # Those that have had their verdict are read again only for what is around them.
@@ -254,9 +254,12 @@ class PartitionAggregator:
                 counter.boundaries = counter.boundaries.capture(asked_at, boundary)
 
     def _forget_future(self, now: int) -> None:
-        """A clock that has been set back since made this capture; the log may have grown."""
+        """Forget what is ahead of this clock: it proves nothing, also later. A capture was made under a clock
+        that has been set back since, and an append time is of a broker whose clock was ahead."""
         if self._captured_at > now:
             self._captured_at, self._captured_end = 0, None
+        if self._append_clock > now + min(one.stream.timeline.clock_skew for one in self.counters.values()):
+            self._append_clock = 0
 
     def _closable(self, counter: StreamCounter, now: int) -> int:
         """The last timestamp of a stream that may close: due, and no record on time can still come."""
@@ -270,10 +273,8 @@ class PartitionAggregator:
             passed = min(counter.passed) if counter.read_again(self.position) else 0
             return min(timeline.last_due(rules, now), timeline.last_overdue(rules, passed))
         # Past the deadline by the clock skew: so much may the clocks of two brokers differ that lead the
-        # partition one after the other, and then records on time can follow one that is late. A time that is
-        # still to come proves nothing.
-        proven = self._append_clock if self._append_clock <= now + rules.clock_skew else 0
-        complete = timeline.last_due(rules, proven)
+        # partition one after the other, and then records on time can follow one that is late.
+        complete = timeline.last_due(rules, self._append_clock)
         if self._captured_end is not None and self.position >= self._captured_end:
             complete = max(complete, timeline.last_due(rules, self._captured_at))
         return min(timeline.last_due(rules, now), complete)

@@ -141,6 +141,8 @@ class SingleAggregator(PartitionAggregator):
         assert isinstance(counter, SingleCounter)
         self.counter = counter
         self._kept: Chunk | None = None
+        #: The latest append time of what was read.
+        self._latest = 0
 
     def process(self, chunk: Chunk) -> None:
         """See ``PartitionAggregator.process``: judges as many records as the next timestamp may need."""
@@ -149,8 +151,9 @@ class SingleAggregator(PartitionAggregator):
         # It is complete once a record is read that was appended after it was due.
         due = due_of(self.counter.stream.timeline, self.counter.next)
         end = bisect_left(unseen.append_times, due) + 1
-        if self._append_clock < due and end < len(unseen.offsets):
+        if self._latest < due and end < len(unseen.offsets):
             unseen = unseen.first(end)
+        self._latest = max([self._latest, *unseen.append_times])
         super().process(unseen)
         # Names of users, and whatever else helps to read, are raw.
         self._users, self._reader = {("", "", ""): self.counter.forget()}, self._new_reader()
@@ -164,7 +167,7 @@ class SingleAggregator(PartitionAggregator):
         """To where the next timestamp begins."""
         begin = self.counter.begin
         if begin is not None and begin < self.position:
-            self.position, self._append_clock = begin, 0
+            self.position, self._append_clock, self._latest = begin, 0, 0
 
     def read_kept(self) -> None:
         """Read on in the chunk that was read last, if the position is in it."""

@@ -40,7 +40,9 @@ from eventveil.tasks.task import Published, Publisher, StreamView, Transaction
 
 _COUNT_AGAIN = (
     "Stop the workers, delete the topic, create it (`eventveil topics TOPOLOGY --create`) and run `eventveil"
-    " migrate TOPOLOGY --apply`, which counts again what was not released; nothing is charged twice"
+    " migrate TOPOLOGY --apply`, which counts again what was not released; nothing is charged twice. But no"
+    " stream of the file with append_time: boundary can continue after that: each needs a new name and a new"
+    " sink, whose epsilon adds up"
 )
 
 
@@ -216,11 +218,17 @@ class StreamSanitizer:
                 self.combiner.take()
 
     def insist(self, place: str) -> None:
-        """Raise Unsettled if ``place`` lacks the next partial counts: those of a partition are written in
-        order, each in one transaction with its state, so it would be waited for without an end."""
+        """Raise Unsettled if the next partial counts of a partition are missing from ``place``.
+
+        A partition writes its timestamps in order, each in one transaction with its state, so where later
+        ones are there they would be waited for forever.
+        """
         if self.combiner.lacks_next():
             start = timeline.format_rfc3339(timeline.start_of(self.stream.timeline, self.combiner.next))
-            what = f"partial counts of stream {self.stream.name} of {start} are gone, and later ones are not"
+            what = (
+                f"partial counts of stream {self.stream.name} for the timestamp that begins at {start} are"
+                " gone, although later ones are there"
+            )
             raise doubt(place, what, _COUNT_AGAIN)
 
     def draw(self) -> Drawn:

@@ -118,7 +118,7 @@ class Rekeyer(Task):
         unseen = chunk.since(self.position)
         if len(unseen.offsets):
             append_times = self._append_times(unseen)
-            # Of the last record: it heals after one that a broker appended whose clock was ahead.
+            # Of the last record, not the highest: one of a broker whose clock was ahead is forgotten soon.
             self._append_clock = int(append_times[-1])
             self.untimed |= bool((append_times == NO_APPEND_TIME).any())
             self._waiting += self._passing.of(unseen, append_times)
@@ -169,14 +169,19 @@ class Rekeyer(Task):
         """See ``Task.wants_end``: whether a timestamp is due whose events may not all be passed on."""
         if self._captures is not None:
             return self.wants_boundary(now)
-        if self._captured_at > now:
-            # A clock that has been set back since made this capture; the log may have grown.
-            self._captured_at, self._captured_end = 0, None
+        self._forget_future(now)
         if self._captured_end is not None and self.position < self._captured_end:
             return False
         # The skew is that of the most cautious stream: what was appended before it has been readable since.
-        known = max(self._complete(now), self._captured_at - self._skew)
+        known = max(self._complete, self._captured_at - self._skew)
         return self._crosses(known, now - self._skew)
+
+    def _forget_future(self, now: int) -> None:
+        """See ``PartitionAggregator``. Marks that follow from what is ahead of the clock would stay."""
+        if self._captured_at > now:
+            self._captured_at, self._captured_end = 0, None
+        if self._append_clock > now + self._skew:
+            self._append_clock = 0
 
     def _crosses(self, one: int, other: int) -> bool:
         """Whether a deadline lies between two times: after ``one``, not after ``other``."""
@@ -205,24 +210,22 @@ class Rekeyer(Task):
         else:
             self._captured_at, self._captured_end = asked_at, end
 
-    def _complete(self, now: int) -> int:
-        """Every event that was appended before this time has been seen.
-
-        An append time that is still to come proves nothing, and marks stay: a broker's clock was ahead.
-        """
+    @property
+    def _complete(self) -> int:
+        """Every event that was appended before this time has been seen."""
         if self._captures is not None:
             return int(self._appended_after(self._captures, np.array([self.position]))[0])
         # Less the clock skew: so much may the clocks of two brokers differ that lead the partition one after
         # the other, and then an earlier time can follow a later one.
-        proven = self._append_clock if self._append_clock <= now + self._skew else 0
-        seen = max(self._state.passed, proven - self._skew)
+        seen = max(self._state.passed, self._append_clock - self._skew)
         if self._captured_end is not None and self.position >= self._captured_end:
             seen = max(seen, self._captured_at - self._skew)
         return seen
 
     def has_work(self, now: int) -> bool:
         """See ``Task.has_work``."""
-        return bool(self._waiting) or self.undurable or self._crosses(self._state.passed, self._complete(now))
+        self._forget_future(now)
+        return bool(self._waiting) or self.undurable or self._crosses(self._state.passed, self._complete)
 
     @property
     def undurable(self) -> bool:
@@ -242,8 +245,8 @@ class Rekeyer(Task):
             return None
         state, marks = self._state, list[Outgoing]()
         passed = state.passed
-        if self._crosses(passed, complete := self._complete(now)):
-            passed = complete
+        if self._crosses(passed, self._complete):
+            passed = self._complete
             marks = [mark(self._topic, state.partition, passed, to) for to in range(self._partitions)]
         captures = self._needed()
         skew = self._skew if captures else 0

@@ -71,9 +71,9 @@ class KeepsClock(SingleAggregator):
     """After going back, what was read before still says how much time has passed."""
 
     def go_back(self) -> None:
-        clock = self._append_clock
+        clock, latest = self._append_clock, self._latest
         super().go_back()
-        self._append_clock = clock
+        self._append_clock, self._latest = clock, latest
 
 
 class AsPrinted(PrintedThird):

@@ -58,7 +58,7 @@ def test_intervals_divide_what_is_wanted_and_what_is_protected() -> None:
     assert [*intervals(QUESTION)] == [DAY, 3 * HOUR, HOUR, HOUR // 4]
     assert [*intervals(replace(QUESTION, unit=HOUR))] == [HOUR, HOUR // 4]
     assert [*intervals(replace(QUESTION, protect=HOUR))] == [HOUR, HOUR // 4]
-    with pytest.raises(EventveilError, match=r"the budget \(1 minute\).*add --protect day$"):
+    with pytest.raises(EventveilError, match=r"the budget \(1 minute\).*try --protect day$"):
         found(replace(QUESTION, protect=60_000))
 
 

@@ -145,5 +145,5 @@ def test_what_is_hardly_ever_meant_is_noted(tmp_path: Path) -> None:
     assert "Note: " not in quiet
     odd = changed(("origin: 2013-01-01T00:00:00Z", "origin: 2999-01-01T00:00:00Z\n      lateness: 30d"))
     (begins, late) = [line for line in run(tmp_path, odd).stdout.splitlines() if "Note: " in line]
-    assert begins == "  Note: it begins in the future, at 2999-01-01T00:00:00Z; no earlier event counts."
-    assert late.startswith("  Note: lateness is 720 intervals. Each release comes 30d after the end of its ")
+    assert begins.startswith("  Note: it begins in the future, at 2999-01-01T00:00:00Z; events before that ")
+    assert late.startswith("  Note: lateness is 720 intervals: each release comes at least 30d ")

@@ -127,7 +127,7 @@ def test_the_life_stays_the_same_and_the_ledger_tells(life: Lifetime) -> None:
 
 
 def test_timestamps_that_are_counted_already_cannot_be_declared(life: Lifetime) -> None:
-    with pytest.raises(StateRefused, match=f"Choose a timestamp from {FIRST + 6} on"):
+    with pytest.raises(StateRefused, match=f"events of timestamp {FIRST + 5} may be judged already"):
         moved(life, inputs(4), FIRST + 5)
     with pytest.raises(Unsettled, match="has 2 partitions as before"):
         moved(life, inputs(2), FIRST + 9)
@@ -142,7 +142,7 @@ def test_it_grows_again_before_the_first_growth_has_come(life: Lifetime) -> None
         counting[place] = (manifest, manifest.counter_state(life.tables[place], "here"))
     budget = ManifestRecord.find(life.tables[BUDGET, 0], "visits", "here")
     now = replace(life.checkpoint, counting=counting, manifest=budget)
-    with pytest.raises(StateRefused, match=f"Choose a timestamp from {FIRST + 9} on"):
+    with pytest.raises(StateRefused, match=f"events of timestamp {FIRST + 8} may be judged already"):
         relocate(life.stream, now, inputs(8), FIRST + 8)
     found = some(relocate(life.stream, now, inputs(8), FIRST + 9))
     assert {manifest.grown for manifest, _ in found.counting.values()} == {

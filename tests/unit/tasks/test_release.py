@@ -328,7 +328,9 @@ def test_two_different_partials_stop_the_partition_and_nothing_is_told_of_the_co
 
 def test_a_timestamp_without_a_partial_is_never_released_nor_are_its_successors() -> None:
     one = worker()
-    told = "partials, partition 0: partial counts of stream visits of .* are gone, and later ones are not"
+    told = (
+        "partials, partition 0: partial counts of stream visits for the timestamp that begins at .* are gone"
+    )
     with pytest.raises(Unsettled, match=told) as caught:
         feed(one, [*complete(2), *complete(3), complete(1)[0]])
     assert one.decide() == []

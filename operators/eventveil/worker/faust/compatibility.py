@@ -11,6 +11,7 @@ from typing import Any
 
 import aiokafka
 from aiokafka.client import AIOKafkaClient
+from aiokafka.cluster import ClusterMetadata
 from aiokafka.conn import (
     AIOKafkaConnection,
     AIOKafkaProtocol,
@@ -43,6 +44,7 @@ _MEMBERS: dict[type, tuple[str, ...]] = {
     ),
     PartitionRecords: ("_unpack_records", "_consume_aborted_up_to", "_contains_abort_marker"),
     AIOKafkaClient: ("_metadata_update", "bootstrap"),
+    ClusterMetadata: ("update_metadata", "add_listener"),
     SubscriptionState: ("subscription", "reassignment_in_progress", "fetch_context"),
     TopicPartitionState: ("position", "has_valid_position", "seek", "paused"),
     SaslPlainAuthenticator: ("_step",),
@@ -62,6 +64,7 @@ _NAMES: dict[Callable[..., Any], tuple[str, ...]] = {
     AIOKafkaConnection._read: ("readexactly", "_handle_frame"),
     AIOKafkaProtocol.connection_lost: ("_closed_fut",),
     create_conn: ("AIOKafkaConnection",),
+    ClusterMetadata.add_listener: ("_listeners",),
 }  # fmt: skip
 
 

@@ -440,10 +440,14 @@ def return_to_bootstrap(client: Any) -> None:
     async def find(cluster: Any, topics: Any) -> bool:
         if await update(cluster, topics):
             return True
-        with suppress(KafkaError):
-            await client.bootstrap()
-            return bool(await update(cluster, topics))
-        return False
+        # It asks for no topics. That none are told is no change of them, for which the group would rejoin.
+        listeners, client.cluster._listeners = client.cluster._listeners, set()
+        try:
+            with suppress(KafkaError):
+                await client.bootstrap()
+        finally:
+            client.cluster._listeners = listeners
+        return bool(await update(cluster, topics))
 
     client._metadata_update = find
 
