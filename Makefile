@@ -90,7 +90,7 @@ lint: install ## Check style, types, which way imports go, and the kernel
 	else cd $(CRATE) && cargo fmt --check && PYO3_PYTHON=../../$(BIN)/python \
 	  cargo clippy --quiet --locked --target-dir target/lint -- --deny warnings; fi
 
-fuzz: install ## Ten million crafted values and damaged fetches, by the kernel, in plain Python and one by one (ARGS="--seed 1")
+fuzz: install ## Ten million crafted values, damaged fetches and what one user changes, by the kernel and in plain Python (ARGS="--seed 1")
 	@exec $(BIN)/python -m tests.fuzz $(ARGS)
 
 # A panic, a wrong access to memory and a number that overflows end it, and the input stays in the folder.

@@ -1,5 +1,5 @@
 """``python -m tests.fuzz``: crafted values, random chunks and damaged fetches, by the kernel, in plain Python
-and one by one.
+and one by one; and random histories with and without the events of one user.
 """
 
 from __future__ import annotations

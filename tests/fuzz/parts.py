@@ -1,4 +1,4 @@
-"""A part of a run: crafted values, random chunks and damaged fetches, compared in every way."""
+"""A part of a run: crafted values, random chunks, damaged fetches and users, compared in every way."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from tests.fuzz.counting import compare
 from tests.fuzz.decoding import STREAMS, Comparison
 from tests.fuzz.fetching import compare_damaged, compare_letters, compare_wild
 from tests.fuzz.passing import compare as compare_passing
+from tests.fuzz.users import compare as compare_users
 from tests.fuzz.values import crafted, mutated, similar
 from tests.fuzz.ways import WAYS, read_by
 
 
 def fuzz(share: tuple[int, int]) -> Counter[str]:
-    """Compare about as many values as ``share`` says behind its seed, and chunks and fetches in proportion.
+    """Compare about as many values as ``share`` says behind its seed, and all else in proportion.
 
     What was found, by kind. Raises AssertionError at the first difference.
     """
@@ -47,6 +48,10 @@ def fuzz(share: tuple[int, int]) -> Counter[str]:
                 with read_by(way):
                     passed = compare_passing(seed + number)
                 found.update({f"passed on, {name}": n for name, n in passed.items()})
+        for number in range(max(1, values // 20_000)):
+            for way in WAYS:
+                with read_by(way):
+                    found.update({f"one user, {name}": n for name, n in compare_users(seed + number).items()})
     except AssertionError as error:
         raise AssertionError(f"part with seed {seed}: {error}") from error
     for way, of_way in comparisons.items():
