@@ -126,7 +126,7 @@ def test_a_source_that_lost_its_end_and_grew_again_stops_the_worker_and_a_migrat
     assert {timestamp: after[timestamp] for timestamp in before} == before
     assert counted(application) == {"north": 7, "east": 5}
 
-    assert "are gone that were not released yet" in application.failing_command(
+    assert "events that were not released yet are gone" in application.failing_command(
         "migrate", str(application.path), "--apply"
     )
     told = application.command("migrate", str(application.path), "--lost", "--apply")

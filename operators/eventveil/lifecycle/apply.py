@@ -185,8 +185,8 @@ class StreamMigrator:
 
         ``lost``: also where events are lost. ``since`` is the first timestamp that is counted in more
         partitions of the source, by default the first that is not due yet. ``expected`` is what has to be
-        done, by looks before this one. Raises Unsettled if it is something else by now; and without ``apply``,
-        wherever another look may find something else.
+        done, by looks before this one. Raises Unsettled if it is something else by now; and without
+        ``apply``, wherever another look may find something else.
         """
         if apply:
             self.take_over()
