@@ -72,8 +72,8 @@ def _doubtful(timeline: Timeline, now: int) -> Iterator[str]:
     if intervals > _LATE:
         yield (
             f"lateness is {intervals} intervals: each release comes at least"
-            f" {duration_text(timeline.lateness)} after its timestamp ends, and {intervals} timestamps or more"
-            " are open at once."
+            f" {duration_text(timeline.lateness)} after its timestamp ends, and {intervals} timestamps or"
+            " more are open at once."
         )
 
 
