@@ -40,6 +40,8 @@ def test_a_batch_that_is_shorter_than_its_head_is_refused() -> None:
     log.append()
     batch = fetching.with_checksum(log.batches[0][1][:54])
     assert fetching.compare_readings(batch + log.batches[0][1]) == {"refused": 1}
+    # As a damaged fetch, whose offsets no checksum covers.
+    assert fetching.compare_damaged(9_000_069) == {"refused": 1}
 
 
 def test_each_bad_value_of_a_fetch_costs_one_dead_letter() -> None:
