@@ -207,12 +207,10 @@ def _read(
             offset = offset_of(message)
             if offset >= end:
                 return
+            # Past the one before, and what compaction has removed since: of a sink that somebody set so.
             while next_committed is not None and offset_of(next_committed) < offset:
-                # Compaction has removed it since: of a sink that somebody set so.
                 next_committed = next(committed, None)
             is_committed = next_committed is not None and offset_of(next_committed) == offset
-            if is_committed:
-                next_committed = next(committed, None)
             if not is_nonce(message.key()):
                 value = message.value()
                 content = None if schemas is None else _content(schemas, value, f"{place}, offset {offset}")

@@ -28,7 +28,7 @@ from eventveil.model.topology import Kafka, Topology
 Offsets = Mapping[TopicPartition, int]
 
 #: The broker ends a transaction after 20 seconds (``eventveil.kafka.changelog``), and looks every 10 seconds.
-_UNDECIDED_SECONDS = 60.0
+_UNDECIDED_SECONDS, _PAUSE_SECONDS = 60.0, 0.1
 
 
 class Ends(NamedTuple):
@@ -86,19 +86,23 @@ def _settled_ends(cluster: Cluster, places: Sequence[TopicPartition]) -> dict[To
     return ends
 
 
+def still_open(kafka: Kafka, ends: Offsets, seconds: float) -> list[TopicPartition]:
+    """The partitions in which a transaction before these ends stays open for as long as this."""
+    give_up, waiting = time.monotonic() + seconds, list(ends)
+    while (waiting := _undecided(kafka, ends, waiting)) and time.monotonic() <= give_up:
+        time.sleep(_PAUSE_SECONDS)
+    return waiting
+
+
 def _wait_until_decided(kafka: Kafka, ends: Offsets) -> None:
-    give_up = time.monotonic() + _UNDECIDED_SECONDS
-    waiting = list(ends)
-    while waiting := _undecided(kafka, ends, waiting):
-        if time.monotonic() > give_up:
-            raise EventveilError(
-                f"{waiting[0]}: a transaction before offset {ends[waiting[0]]} stays open. Do not abort it if"
-                " its transactional.id begins with the name of the topology: it is a worker's, may already be"
-                " committed, and its ledger entry or release would be lost. Restart the workers, which end it"
-                " as it was decided, and run the audit again. Abort only transactions of other programs"
-                " (kafka-transactions.sh)"
-            )
-        time.sleep(0.1)
+    if waiting := still_open(kafka, ends, _UNDECIDED_SECONDS):
+        raise EventveilError(
+            f"{waiting[0]}: a transaction before offset {ends[waiting[0]]} stays open. Do not abort it if"
+            " its transactional.id begins with the name of the topology: it is a worker's, may already be"
+            " committed, and its ledger entry or release would be lost. Restart the workers, which end it"
+            " as it was decided, and run the audit again. Abort only transactions of other programs"
+            " (kafka-transactions.sh)"
+        )
 
 
 def _undecided(kafka: Kafka, ends: Offsets, places: Iterable[TopicPartition]) -> list[TopicPartition]:

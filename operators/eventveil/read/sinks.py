@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from contextlib import closing
 
 from eventveil.kafka.barrier import is_nonce
 from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.ends import still_open
 from eventveil.kafka.log import committed_ends, offset_of, read_partition
 from eventveil.model.records import TopicPartition
 from eventveil.model.spelling import meant
@@ -18,7 +18,8 @@ from eventveil.read.by_schema import BySchema
 from eventveil.read.problems import ReadingError
 
 _OFTEN = 256
-_UNDECIDED_SECONDS, _PAUSE_SECONDS = 3.0, 0.1
+#: A transaction of a release takes milliseconds.
+_UNDECIDED_SECONDS = 3.0
 log = logging.getLogger(__name__)
 
 
@@ -54,16 +55,6 @@ def read_sink(
                 if progress and number % _OFTEN == 0:
                     progress(min(done + offset, total), total)
         done += end
-    for at, log_end in logs.items():
-        if _is_held_up(kafka, at, log_end):
-            log.warning("%s: a transaction stays open, so later records cannot be read yet", at)
-
-
-def _is_held_up(kafka: Kafka, place: TopicPartition, end: int) -> bool:
-    """Whether a transaction before the offset ``end`` stays open; that of a release takes milliseconds."""
-    give_up = time.monotonic() + _UNDECIDED_SECONDS
-    while committed_ends(kafka, place.topic, [place.partition])[place.partition] < end:
-        if time.monotonic() > give_up:
-            return True
-        time.sleep(_PAUSE_SECONDS)
-    return False
+    undecided = {one: log_end for one, log_end in logs.items() if ends[one.partition] < log_end}
+    for one in still_open(kafka, undecided, _UNDECIDED_SECONDS):
+        log.warning("%s: a transaction stays open, so later records cannot be read yet", one)
