@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException
@@ -59,18 +59,13 @@ def inspect_topics(topology: Topology, cluster: Cluster) -> Inspection:
         if plan.name in found
         for mistake in _mistakes(plan, cluster, found[plan.name], settings[plan.name])
     ]
-    mistakes += (
-        [_NO_ID.format(", ".join(without))] if (without := sorted(_without_id(found.values()))) else []
-    )
+    # The id that is none is all zeros.
+    if without := sorted(topic.name for topic in found.values() if not topic.id.strip("A")):
+        mistakes.append(_NO_ID.format(", ".join(without)))
     mistakes += short_of_replicas((plan, found[plan.name].replicas) for plan in plans if plan.name in found)
     told = [hint for plan in plans if plan.name in found for hint in hints(plan, settings[plan.name])]
     missing = [plan for plan in plans if plan.name not in found]
     return Inspection(plans, missing, mistakes, told, _meant(plans, missing, cluster))
-
-
-def _without_id(topics: Iterable[Topic]) -> Iterator[str]:
-    """Those that brokers give the id that is none: all zeros."""
-    return (topic.name for topic in topics if not topic.id.strip("A"))
 
 
 def _meant(plans: Collection[TopicPlan], missing: Collection[TopicPlan], cluster: Cluster) -> dict[str, str]:

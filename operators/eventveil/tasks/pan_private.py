@@ -153,7 +153,7 @@ class SingleAggregator(PartitionAggregator):
         end = bisect_left(unseen.append_times, due) + 1
         if self._latest < due and end < len(unseen.offsets):
             unseen = unseen.first(end)
-        self._latest = max([self._latest, *unseen.append_times])
+        self._latest = max(self._latest, max(unseen.append_times, default=0))
         super().process(unseen)
         # Names of users, and whatever else helps to read, are raw.
         self._users, self._reader = {("", "", ""): self.counter.forget()}, self._new_reader()

@@ -20,7 +20,6 @@ import hashlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from math import inf
 from typing import Any, Protocol
 
@@ -433,7 +432,7 @@ def create_no_topics() -> None:
 def return_to_bootstrap(client: Any) -> None:
     """Let an aiokafka client ask the addresses of its settings where no broker that it knows answers.
 
-    aiokafka 0.14 asks them once. If all brokers get other addresses, it would look for them without an end.
+    aiokafka 0.14 asks them once. If all brokers got other addresses, it would look for the old ones forever.
     """
     update = client._metadata_update
 
@@ -443,8 +442,10 @@ def return_to_bootstrap(client: Any) -> None:
         # It asks for no topics. That none are told is no change of them, for which the group would rejoin.
         listeners, client.cluster._listeners = client.cluster._listeners, set()
         try:
-            with suppress(KafkaError):
-                await client.bootstrap()
+            await client.bootstrap()
+        except KafkaError:
+            # None of these answers either.
+            return False
         finally:
             client.cluster._listeners = listeners
         return bool(await update(cluster, topics))
