@@ -18,7 +18,8 @@ from eventveil.kafka.cluster import Cluster
 from eventveil.lifecycle.fitting import check_file
 from eventveil.model.errors import StateRefused
 from eventveil.topology.loading import load
-from tests.kafka.topics import create_topic
+from tests.kafka.topics import create_topic, produce
+from tests.unit.read.making import record
 from tests.worker.application import Application, Traffic
 from tests.worker.process import ROOT, WorkerProcess
 from tests.worker.taking_over import refusals
@@ -201,6 +202,12 @@ def test_a_sink_that_was_replaced_is_migrated_to(application: Application) -> No
     run(application, 2)
     application.recreate(application.sink)
     assert any("sink.topic_id was" in message for message in refusals(application.path))
+    produce(application.bootstrap, application.sink, [record(1, stream="shops")], key=b"shops")
+    for command in (("migrate",), ("reset", "--stream", "places")):
+        refused = invoke(*command, str(application.path))
+        assert refused.exit_code == 1
+        assert "it has releases of stream shops; a sink must have those of one stream only" in refused.stderr
+    application.recreate(application.sink)
     done = invoke("migrate", str(application.path), "--apply")
     assert done.exit_code == 0, done.output
     run(application, 3)
@@ -235,8 +242,8 @@ def test_a_reset_releases_the_same_events_again_in_a_new_generation(application:
     assert min(again) == min(old)
     truth = application.truth(first=min(again))
     fresh = {t: json.loads(one) for t, (one,) in again.items() if json.loads(one)["fresh"]}
-    for timestamp, record in fresh.items():
-        assert {name: count for name, count in record["counts"].items() if count} == truth.get(timestamp, {})
+    for timestamp, release in fresh.items():
+        assert {name: count for name, count in release["counts"].items() if count} == truth.get(timestamp, {})
     audit = invoke("ledger", path)
     assert audit.exit_code == 0, audit.output
     assert "places, generation 1: " in audit.stdout

@@ -19,7 +19,6 @@ import orjson
 
 from eventveil.audit.history import History
 from eventveil.formats.change import ChangeLimit, Difference, Terms
-from eventveil.formats.release import fields_of
 from eventveil.kafka.barrier import Floors, least_end
 from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster, Topic
@@ -40,7 +39,7 @@ from eventveil.lifecycle.migration import (
     migration,
     reset,
 )
-from eventveil.lifecycle.published import Public
+from eventveil.lifecycle.published import Public, check_sink_shared, publishers
 from eventveil.lifecycle.relocation import (
     LOST_FROM,
     LOST_UNTIL,
@@ -196,6 +195,7 @@ class StreamMigrator:
         if not differences and inputs is None:
             return None
         check_sound(checkpoint, differences)
+        self._check_new_sink(differences)
         check_judged_anew(self._plan.stream, checkpoint, differences)
         if inputs is not None:
             differences = check_inputs(checkpoint, {**differences, **inputs.differences}, accepts_loss=lost)
@@ -253,6 +253,7 @@ class StreamMigrator:
         """
         checkpoint, target = self._checked() if apply else looked(self._read)
         differences = {**checkpoint.differences(target), **rerouting.differences}
+        self._check_new_sink(differences)
         if rerouting.lost:
             now = time.time_ns() // 1_000_000
             first, last = lost_span(self._plan.stream.timeline, checkpoint.state.next, now)
@@ -433,17 +434,22 @@ class StreamMigrator:
         return FencedTable(self._topology.kafka, owner, *place, self._fault)
 
     def _check_sink_unused(self) -> None:
-        for place in self._sink.places:
-            least = least_end(self._floors, place)
-            for message in read_partition(
-                self._topology.kafka, *place, isolation="read_uncommitted", least=least
+        starts = self._cluster.first_offsets(self._sink.places)
+        for place, start in starts.items():
+            for publisher, offset in publishers(
+                self._topology.kafka, place, self._floors, start=start, isolation="read_uncommitted"
             ):
-                if fields_of(message.value(), self._plan.name):
+                if publisher == self._plan.name:
                     raise StateRefused(
-                        f"{place}, offset {message.offset()}",
+                        place.at(offset),
                         f"it has a release of {self._plan.name}, and a timestamp must have one release only",
                         "Give the stream another sink.topic for the new generation",
                     )
+        check_sink_shared(self._cluster, self._plan.name, self._sink, self._floors)
+
+    def _check_new_sink(self, differences: Mapping[str, Difference]) -> None:
+        if "sink.topic_id" in differences:
+            check_sink_shared(self._cluster, self._plan.name, self._sink, self._floors)
 
     def write(self, records: Sequence[Outgoing]) -> None:
         """Write all records in one transaction of the budget's writer, unless a worker is running."""

@@ -8,21 +8,19 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 
 from eventveil.counting.counter import CounterState
-from eventveil.formats.release import fields_of
 from eventveil.kafka.barrier import Floors, is_nonce, least_end
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import read_partition, read_table
 from eventveil.kinds.placement import ReadingPlan, StreamPlan, rekeying_places, value_places
 from eventveil.kinds.registry import beside, plan_streams
 from eventveil.lifecycle.manifest import ManifestRecord, all_in, check_cluster, check_neighbours
+from eventveil.lifecycle.published import TAIL, check_sink_shared, publishers
 from eventveil.model.errors import StateRefused, doubt
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.timeline import first_whole_timestamp, format_rfc3339, latest_times, start_of
 from eventveil.model.topology import Source, Stream, Topology
 from eventveil.tasks.repartition import fingerprint
 from eventveil.topology.changes import ELSEWHERE, changed, remedy
-
-_TAIL = 1000
 
 
 class MissingManifest:
@@ -261,16 +259,10 @@ class MissingManifest:
         starts = self._cluster.first_offsets(places)
         for place in places:
             end = least_end(self._floors, place)
-            tail = starts[place] if place.topic == topology.ledger else max(starts[place], end - _TAIL)
-            for message in read_partition(topology.kafka, *place, start=tail, least=end):
-                publisher = (message.key() or b"").decode(errors="replace")
-                if not fields_of(message.value(), publisher):
-                    continue
-                if publisher == stream:
-                    raise StateRefused(str(place), *_published(stream, topology, place))
-                if place.topic == sink_name:
-                    what = f"it has releases of stream {publisher}; a sink must have those of one stream only"
-                    raise StateRefused(str(place), what, f"Give stream {stream} a sink of its own")
+            tail = starts[place] if place.topic == topology.ledger else max(starts[place], end - TAIL)
+            if stream in (name for name, _ in publishers(topology.kafka, place, self._floors, start=tail)):
+                raise StateRefused(str(place), *_published(stream, topology, place))
+        check_sink_shared(self._cluster, stream, sink, self._floors)
 
 
 def _published(stream: str, topology: Topology, place: TopicPartition) -> tuple[str, str]:

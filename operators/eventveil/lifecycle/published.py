@@ -22,12 +22,15 @@ from eventveil.kafka.log import offset_of, read_backwards, read_partition
 from eventveil.kafka.reader import Isolation, StoredRecord
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import TopicPartition
+from eventveil.model.topology import Kafka
 from eventveil.tasks.release import ReleaseState
 from eventveil.tasks.values import PerturberState
 
 #: Releases may be large, and the newest one is nearly always among the last few.
 _SINK_RECORDS = 8
 _LEDGER_RECORDS = 5000
+#: Of a topic that becomes a sink, this many of the newest records are read.
+TAIL = 1000
 _REMEDY = (
     "Restore the newest state; a backup older than the last release will not do. Without it, give the "
     "stream a new name and a new sink (whose epsilon adds up)"
@@ -38,6 +41,33 @@ _LACKS = (
     " charged and are not released again"
 )
 log = logging.getLogger(__name__)
+
+
+def publishers(
+    kafka: Kafka,
+    place: TopicPartition,
+    floors: Floors,
+    *,
+    start: int,
+    isolation: Isolation = "read_committed",
+) -> Iterator[tuple[str, int]]:
+    """Stream and offset of the records of a ledger or sink partition, up to its floor, that name a stream."""
+    least = least_end(floors, place)
+    for message in read_partition(kafka, *place, start=start, isolation=isolation, least=least):
+        publisher = (message.key() or b"").decode(errors="replace")
+        if fields_of(message.value(), publisher):
+            yield publisher, offset_of(message)
+
+
+def check_sink_shared(cluster: Cluster, stream: str, sink: Topic, floors: Floors) -> None:
+    """Raise StateRefused if a topic has releases of another stream among its newest records."""
+    starts, ends = cluster.first_offsets(sink.places), cluster.end_offsets(sink.places)
+    for place in sink.places:
+        start = max(starts[place], max(ends[place], least_end(floors, place)) - TAIL)
+        for publisher, _ in publishers(cluster.kafka, place, floors, start=start):
+            if publisher != stream:
+                what = f"it has releases of stream {publisher}; a sink must have those of one stream only"
+                raise StateRefused(str(place), what, f"Give stream {stream} a sink of its own")
 
 
 class Public:
