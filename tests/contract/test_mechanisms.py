@@ -77,6 +77,23 @@ def test_releases_are_integers_within_the_limit_whatever_the_noise(case: str, si
 
 
 @EVERY_CASE
+@pytest.mark.parametrize("epsilon", [Fraction(1, 100), Fraction(1), Fraction(100)])
+@pytest.mark.parametrize("window", [1, 24])
+def test_counts_of_any_size_are_released(case: str, epsilon: Fraction, window: int) -> None:
+    """What raises here would raise at each restart, and the stream would never go on."""
+    generator = np.random.default_rng(4)
+    for columns in {1} if columns_of(case) == 1 else {3} if "groups" in case else {1, 3}:
+        mechanism = make(case, SeededNoise(2), window, columns=columns, epsilon=epsilon)
+        for largest in (RELEASE_LIMIT, *(10**power for power in range(3, 13)), 0, RELEASE_LIMIT):
+            counts = generator.integers(largest // 2, largest, columns, endpoint=True)
+            for _ in range(3):
+                release = mechanism.step(counts)
+                assert int(abs(release.counts).max()) <= RELEASE_LIMIT
+                assert release.error is None or (release.error >= 0).all()
+        mechanism.restore(mechanism.snapshot())
+
+
+@EVERY_CASE
 def test_every_draw_was_charged_before_and_has_the_scale_of_its_charge(case: str) -> None:
     epsilon, sensitivity, window = Fraction(3, 7), 2, 4
     drawn = 0

@@ -28,6 +28,7 @@ from eventveil.mechanisms.packing import packed, unpacked
 
 LOWEST, STEP, CLASSES = 0.25, 4.0, 12
 _LOG_STEP = 1.3862943611198906
+_LEAST_PRIOR = 2.0**-40
 UNKNOWN = 1e12
 """The variance of a season before anything was learned."""
 CONSTANT, AMPLITUDE = 9.0, 0.5
@@ -130,7 +131,8 @@ class Regression:
     def _inverted(self, levels: tuple[float, ...]) -> list[Floats]:
         """(A + P)^-1 of each nested model, with the rows first: shape (terms, levels, terms)."""
         squares = np.array([level * level for level in levels])
-        priors = 1 / (self._prior * squares[:, np.newaxis])
+        # A level of which the square is beyond the digits of the moments would leave nothing to invert.
+        priors = np.maximum(1 / (self._prior * squares[:, np.newaxis]), self._moments[0, 0] * _LEAST_PRIOR)
         whole = np.eye(len(self._prior)) * priors[:, np.newaxis] + self._moments
         found = inverses(whole, self._harmonics.sizes)
         return [np.ascontiguousarray(one.swapaxes(0, 1)) for one in found]
