@@ -226,7 +226,7 @@ class Combiner:
         self._given_up = {*given_up}
         self._on_hold: dict[int, int] = {}
         self.missing = dict(missing or {})
-        #: How many partials came although their timestamp had been, or was to be, taken without them.
+        #: How many partials timestamps were taken without, whether they came or not: that depends on data.
         self.discarded = 0
 
     def add(self, partial: Partial, value: bytes, offset: int) -> None:
@@ -294,7 +294,6 @@ class Combiner:
     def _pass_over(self, partial: Partial) -> None:
         first, last = self.missing.get(partial.partition, (0, -1))
         if first <= partial.timestamp <= last:
-            self.discarded += 1
             self.missing[partial.partition] = (partial.timestamp + 1, last)
             if partial.timestamp == last:
                 del self.missing[partial.partition]
@@ -422,9 +421,8 @@ class Combiner:
         return merged
 
     def _leave_out(self, partition: int, reported: bool) -> None:
-        if reported:
-            self.discarded += 1
-        else:
+        self.discarded += 1
+        if not reported:
             first, _ = self.missing.get(partition, (self.next, 0))
             self.missing[partition] = (first, self.next)
 

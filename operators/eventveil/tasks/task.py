@@ -26,8 +26,8 @@ class StreamView:
 
     ``next`` is the first timestamp that is not closed (by a task that counts) or not published (by one that
     releases). ``held`` is what is in memory. ``spent`` is the part of epsilon, 0 to 1, that the window of the
-    last published release has spent. ``discarded`` counts partials that came after their timestamp had been
-    released without them, since the partition was taken over. ``completed`` is the last timestamp that a
+    last published release has spent. ``discarded`` counts partials that timestamps were released
+    without, since the partition was taken over. ``completed`` is the last timestamp that a
     watermark of an engine has completed, None where none has to.
     """
 

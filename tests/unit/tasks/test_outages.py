@@ -271,6 +271,25 @@ def test_what_one_user_sends_never_decides_which_partitions_are_left_out() -> No
     assert min(happened[one] for one in ("left out", "complete", "discarded", "behind")) > 20, happened
 
 
+def test_what_is_told_of_a_partition_that_a_broker_wrongly_names_does_not_depend_on_its_events() -> None:
+    def told(flood: list[tuple[int, int]]) -> list[tuple[int, list[dict[str, Any]], list[int]]]:
+        world, seen = World(logs_of(1, flood, 1), speed=2), []
+        for claimed, milliseconds in ((False, 1), (True, 5), (True, 14), (True, 15), (True, 15)):
+            world.claimed = frozenset({1}) if claimed else frozenset()
+            world.pass_time(milliseconds)
+            world.look()
+            world.count()
+            world.settle()
+            left_out = [view.discarded for view in world.sanitizer.views().values()]
+            seen.append((world.now, [*world.released], left_out))
+        return seen
+
+    # Its partial counts are there when the timestamp goes without them, or come later.
+    expected = told([])
+    assert expected == told([(1005, 10)])
+    assert (expected[-1][1][0]["missing"], expected[-1][2]) == ([1], [1])
+
+
 def test_a_partition_that_is_behind_when_its_leader_dies_is_waited_for() -> None:
     """Its owner has a thousand events of one user to read when it is due, and then the broker dies."""
     counts = []

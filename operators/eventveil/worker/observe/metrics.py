@@ -281,8 +281,8 @@ METRICS = (
     ),
     Metric(
         "eventveil_partials_discarded", "gauge", "partial counts", ("stream",),
-        "Partial counts that came after their timestamp was released without them (on_missing: release), "
-        "since the stream was taken over.",
+        "Partial counts that timestamps were released without (on_missing: release), since the stream was "
+        "taken over: one for each such timestamp and partition, whether they came later or not.",
         _by_released(lambda _, view: view.discarded),
     ),
     Metric(
