@@ -11,8 +11,13 @@ from eventveil.advise.writing import TopologyPlan, rules_of
 from eventveil.model.topology import Stream
 
 
-def plan_of(findings: Findings, stream: Stream, name: str, remarks: Sequence[str]) -> TopologyPlan:
-    """The topology of the best choice for events that are where ``stream`` has them, as a new file has it."""
+def plan_of(
+    findings: Findings, stream: Stream, name: str, origin: int, remarks: Sequence[str]
+) -> TopologyPlan:
+    """The topology of the best choice for events that are where ``stream`` has them, as a new file has it.
+
+    ``origin`` is that of the file, in epoch milliseconds. It may be earlier than the first total.
+    """
     choice, source, question = findings.best, stream.source, findings.question
     unknown = stream.counts.unknown
     if unknown == "column" and stream.counts.unknown_column is not None:
@@ -26,7 +31,7 @@ def plan_of(findings: Findings, stream: Stream, name: str, remarks: Sequence[str
         column=source.column,
         time=source.time,
         interval=choice.interval,
-        origin=findings.tally.origin,
+        origin=origin,
         columns=findings.labels(choice),
         kind=choice.kind,
         epsilon=question.epsilon,

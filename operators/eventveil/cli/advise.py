@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from fractions import Fraction
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,6 +29,7 @@ from eventveil.decoding.rules import Reason
 from eventveil.describe.guarantee import describe
 from eventveil.mechanisms.registry import find, of_stream
 from eventveil.model.errors import EventveilError
+from eventveil.model.timeline import format_rfc3339
 from eventveil.model.topology import Stream
 from eventveil.privacy.gaussian import LARGEST_DELTA, LARGEST_EPSILON, LEAST_DELTA
 from eventveil.privacy.noise import SystemNoise
@@ -188,11 +190,12 @@ def advise(
             hint = "; see --columns" * (found.outcomes[Reason.UNKNOWN_COLUMN] > 0)
             raise EventveilError(f"no event can be counted: {report.outcomes(found.outcomes)}{hint}")
         read = without_apart(found)
-        origin = _origin(known, read, question.unit)
-        tally = Tally(read.events, len(question.labels), origin, question.unit)
+        origin = _origin(known, read)
+        begins = _begins(origin, read, question.unit)
+        tally = Tally(read.events, len(question.labels), begins, question.unit)
         with in_processes(processes or cores()) as run:
             findings = _search(question, tally, run)
-        _answer(findings, read, chosen, stream, output, html)
+        _answer(findings, read, chosen, stream, origin, output, html)
 
 
 def _question(
@@ -228,11 +231,20 @@ def _question(
     )
 
 
-def _origin(known: AdviceSubject | None, read: ReadEvents, unit: int) -> int:
-    """Where the first total begins: days at midnight UTC, or where a timestamp of the topology does."""
-    first = int(read.events.times.min())
-    origin = known.stream.timeline.origin if known else 0
-    return origin + (first - origin) // unit * unit
+def _origin(known: AdviceSubject | None, read: ReadEvents) -> int:
+    """That of the topology, or the beginning of the year of the first event.
+
+    A topology is public: the day or hour of a single event is not to be in it.
+    """
+    if known is not None:
+        return known.stream.timeline.origin
+    year = datetime.fromtimestamp(int(read.events.times.min()) // 1000, UTC).year
+    return int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * 1000
+
+
+def _begins(origin: int, read: ReadEvents, unit: int) -> int:
+    """Where the first total begins."""
+    return origin + (int(read.events.times.min()) - origin) // unit * unit
 
 
 def _read(chosen: AdviceSubject, stream: Stream) -> ReadEvents:
@@ -254,16 +266,20 @@ def _answer(
     read: ReadEvents,
     chosen: AdviceSubject,
     stream: Stream,
+    origin: int,
     output: str | None,
     html: str | None,
 ) -> None:
     """Say what was found, and write what was asked for."""
     remarks = (_RECOMMENDED, *(_NEW if chosen.file is None else _CARRIED))
-    plan = chosen.carried(plan_of(findings, stream, chosen.name, remarks))
+    plan = chosen.carried(plan_of(findings, stream, chosen.name, origin, remarks))
     promise = _promise(plan, chosen.file)
     if output is not None:
         for path in write_topology(output, plan):
             _note(f"wrote {path}")
+        if findings.tally.origin != origin:
+            begins = format_rfc3339(findings.tally.origin)
+            _note(f"to replay these events with it, add --from {begins}: from its origin on there is none")
     if html is not None:
         whole = perform(findings.trial(findings.best, 0, whole=True))
         text = page(findings, read, topology_text(plan), promise, whole)

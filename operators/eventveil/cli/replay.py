@@ -189,8 +189,9 @@ def _replay_values(
     _tell_speed(running.events, begun)
     for name, outcomes in running.outcomes.items():
         if not outcomes[READ]:
-            why = f", every one is 0: {', '.join(outcomes)}" if outcomes else ""
-            _note(f"warning: there is no value for {name}{why}")
+            _note(f"warning: there is no value for {name}{', every one is 0' * bool(outcomes)}")
+            if outcomes:
+                _note(f"raw data, not to be published: the reasons are {', '.join(outcomes)}")
         if show_drops:
             counts = ", ".join(f"{count} {outcome}" for outcome, count in _by_count(outcomes)) or "no event"
             _note(f"raw data, not to be published: {name} had {counts}; what was not read is 0 in its place")

@@ -229,6 +229,8 @@ def _epoch(seen: CountsDiagnosis) -> Iterator[tuple[str, str | None, str]]:
         return
     if len(fields.listed(source.time)) == len(seen.epochs) == 1:
         ((pointer, unit),) = seen.epochs
+        if not is_of_many(seen.sample, source, pointer):
+            return
         yield "source.time", scalar(pointer), f"{missing} records have nothing at {source.time}"
         if unit != source.time_unit:
             yield "source.time_unit", unit, f"the numbers at {pointer} are times in it"

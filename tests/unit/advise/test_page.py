@@ -42,7 +42,7 @@ def text() -> str:
     events = draw(Traffic(MONDAY, 2, 3_000, len(LABELS), 400))
     tally = Tally(events, len(LABELS), MONDAY, HOUR)
     *_, (_, _, findings) = search(question, tally, alone)
-    topology = topology_text(plan_of(findings, stream(), "shop", ("why",)))
+    topology = topology_text(plan_of(findings, stream(), "shop", findings.tally.origin, ("why",)))
     whole = perform(findings.trial(findings.best, 0, whole=True))
     return page(
         findings, ReadEvents(events, Counter(read=4_000)), topology, ("What it promises. <b>",), whole

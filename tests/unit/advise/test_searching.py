@@ -102,7 +102,7 @@ def test_the_topology_that_is_written_has_the_mechanism_that_was_tried(
     choice = Candidate(HOUR, 4, kind)
     one = Findings(question, findings.tally, scores={choice: replace(findings.scores[findings.best])})
     path = tmp_path / "t.yaml"
-    write_topology(str(path), plan_of(one, stream(), "shop", ()))
+    write_topology(str(path), plan_of(one, stream(), "shop", one.tally.origin, ()))
     (written,) = load(str(path), {}).streams
     trial = one.trial(choice, 0)
     assert written.mechanism == settings_of(question, choice) == trial.settings
@@ -120,7 +120,7 @@ def test_the_topology_that_is_written_has_the_gaussian_noise_that_was_tried(
     choice = Candidate(HOUR, 4, kind, normal=True)
     one = Findings(question, findings.tally, scores={choice: replace(findings.scores[findings.best])})
     path = tmp_path / "t.yaml"
-    write_topology(str(path), plan_of(one, stream(), "shop", ()))
+    write_topology(str(path), plan_of(one, stream(), "shop", one.tally.origin, ()))
     (written,) = load(str(path), {}).streams
     assert written.mechanism == settings_of(question, choice)
     assert (written.mechanism.options["noise"], written.mechanism.delta) == ("gaussian", Fraction(1, 10**7))
@@ -170,7 +170,7 @@ def test_fewer_events_in_one_column_than_in_all_are_tried_with_gaussian_noise(tm
     words = " ".join(recommendation(both))
     assert f"the first {best.bound} events, at most 1 in one column, in" in words
     path = tmp_path / "t.yaml"
-    write_topology(str(path), plan_of(both, stream(), "shop", ()))
+    write_topology(str(path), plan_of(both, stream(), "shop", both.tally.origin, ()))
     (written,) = load(str(path), {}).streams
     assert (written.counts.contributions, written.counts.per_column) == (best.bound, 1)
     assert replace(written.mechanism, per_column=1) == settings_of(asked, best)
@@ -221,7 +221,7 @@ def test_a_sink_with_a_minimum_is_recommended_where_it_is_the_best(
     one = Findings(QUESTION, findings.tally, scores={choice: findings.scores[findings.best]})
     one.left_out[Bounding(HOUR, 1), False] = 0.0
     path = tmp_path / "t.yaml"
-    write_topology(str(path), plan_of(one, stream(), "shop", ()))
+    write_topology(str(path), plan_of(one, stream(), "shop", one.tally.origin, ()))
     (written,) = load(str(path), {}).streams
     assert written.sink.minimum == 0
     assert "`minimum: 0`" in " ".join(recommendation(one))
@@ -270,7 +270,7 @@ def test_hopeless_columns_become_one_and_the_topology_counts_them_there(tmp_path
         label for label, error in zip(question.labels, best_errors(one), strict=True) if not error < 0.5
     }
     path = tmp_path / "t.yaml"
-    write_topology(str(path), plan_of(one, stream(), "shop", ("why",)))
+    write_topology(str(path), plan_of(one, stream(), "shop", one.tally.origin, ("why",)))
     (written,) = load(str(path), {}).streams
     assert written.counts.labels == one.labels(one.best)
     assert written.counts.labels[-1] == OTHER

@@ -82,6 +82,20 @@ def test_a_week_of_a_shop_gets_day_totals_whose_largest_column_is_within_five_pe
     assert np.mean(errors) < 0.05
 
 
+def test_the_topology_does_not_tell_when_a_single_event_happened() -> None:
+    generate(300, days=1)
+    asked = ("--columns", "home,search,cart", "--contributions", "1")
+    first = json.dumps({"user": "anna", "column": "home", "time": "2026-01-03T05:00:00Z"})
+    Path("with.jsonl").write_text(first + "\n" + Path("shop.jsonl").read_text())
+    topologies = []
+    for events in ("shop.jsonl", "with.jsonl"):
+        advised = advise(events, *asked, "--output", "advised.yaml", "--force")
+        assert advised.exit_code == 0, advised.output
+        topologies.append(load("advised.yaml", {}).streams[0].timeline)
+    assert topologies[0].origin == topologies[1].origin == 1_767_225_600_000
+    assert "to replay these events with it, add --from 2026-01-03T00:00:00Z" in advised.stderr
+
+
 def test_what_is_recommended_passes_check_and_promises_what_check_says() -> None:
     generate(3_000)
     advised = advise(

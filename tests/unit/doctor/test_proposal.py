@@ -967,6 +967,19 @@ def test_a_number_that_is_the_time_in_another_unit_is_proposed_with_its_unit(
     assert counting(made.after["views"]) == 600
 
 
+@pytest.mark.parametrize(("users", "is_proposed"), [(9, False), (10, True)])
+def test_a_time_in_another_unit_is_proposed_only_where_many_users_have_its_field(
+    users: int, is_proposed: bool
+) -> None:
+    def timed(number: int) -> dict[str, Any]:
+        at = event(number)["at"]
+        return {"customer": f"c-{number % users}", "section": "home", "visit-of-anna": at // 1000}
+
+    found = sample(made=timed)
+    found = replace(found, records=[one._replace(own_time=one.time) for one in found.records])
+    assert ("source.time" in settings(report(found).proposal)) is is_proposed
+
+
 def with_session(number: int) -> dict[str, Any]:
     """Half of the visitors are not logged in."""
     one = {**event(number), "session": f"s-{number % 150}"}
