@@ -278,8 +278,7 @@ def _answer(
         for path in write_topology(output, plan):
             _note(f"wrote {path}")
         if findings.tally.origin != origin:
-            begins = format_rfc3339(findings.tally.origin)
-            _note(f"to replay these events with it, add --from {begins}: from its origin on there is none")
+            _note(_replaying(findings.tally.origin, origin))
     if html is not None:
         whole = perform(findings.trial(findings.best, 0, whole=True))
         text = page(findings, read, topology_text(plan), promise, whole)
@@ -288,6 +287,14 @@ def _answer(
         _note(f"wrote {html}, which is raw data")
     for line in _lines(findings, read, promise):
         click.echo(line, err=output == "-")
+
+
+def _replaying(begins: int, origin: int) -> str:
+    """How to replay the events, which do not begin at the origin of the file."""
+    time = format_rfc3339(begins)
+    if begins > origin:
+        return f"to replay these events with it, add --from {time}: there are none from its origin until then"
+    return f"these events are before its origin: to replay them, give a copy of it the origin {time}"
 
 
 def _lines(findings: Findings, read: ReadEvents, promise: Sequence[str]) -> Iterator[str]:

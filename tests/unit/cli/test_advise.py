@@ -96,6 +96,16 @@ def test_the_topology_does_not_tell_when_a_single_event_happened() -> None:
     assert "to replay these events with it, add --from 2026-01-03T00:00:00Z" in advised.stderr
 
 
+def test_advice_on_older_events_keeps_the_origin_of_the_topology() -> None:
+    generate(300, days=1)
+    text = Path("shop.yaml").read_text()
+    Path("shop.yaml").write_text(re.sub("origin: .*", "origin: 2026-02-01T00:00:00Z", text))
+    advised = advise("shop.yaml", "--input", "shop.jsonl", "--output", "advised.yaml")
+    assert advised.exit_code == 0, advised.output
+    assert "origin: 2026-02-01T00:00:00Z" in Path("advised.yaml").read_text()
+    assert "before its origin: to replay them, give a copy of it the origin 2026-01-05T" in advised.stderr
+
+
 def test_what_is_recommended_passes_check_and_promises_what_check_says() -> None:
     generate(3_000)
     advised = advise(
