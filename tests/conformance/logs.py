@@ -16,7 +16,8 @@ from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.connection import Address
 from eventveil.kafka.deadline import Deadline
 from eventveil.kafka.links import Link, links
-from eventveil.kafka.log import Isolation, _watermarks, read_table
+from eventveil.kafka.log import read_table
+from eventveil.kafka.reader import Isolation, LogReader
 from eventveil.kafka.writer import Appended, Writer
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.topology import Kafka
@@ -126,7 +127,9 @@ class OnBroker:
         return self._consumers[isolation]
 
     def end(self, place: TopicPartition, isolation: Isolation = "read_uncommitted") -> int:
-        return _watermarks(self._consumer(isolation), *place)[1]
+        # See ``bounds``.
+        end = LogReader(Kafka(self.bootstrap), TopicPartition(*place), isolation).end(0)
+        return max(self.start(place), end)
 
     def bounds(self, topic: str, partitions: Sequence[int]) -> list[list[int]]:
         """The same in three requests; the clients of libraries need many."""

@@ -197,7 +197,7 @@ class CutOff:
         return min(told, self.end) if self.asked <= self.stale else told
 
 
-offset_of = reader._Reading._offset
+offset_of = reader.LogReader._offset
 
 
 def written_and_cut_off(kafka: str, topic: str, owner: str) -> int:
@@ -215,7 +215,7 @@ def test_a_take_over_believes_no_broker_that_shows_less_than_was_acknowledged(
 ) -> None:
     topic, owner = new_topic("changelog", settings=COMPACTED), unique("owner")
     cut = CutOff(written_and_cut_off(kafka, topic, owner), stale=3)
-    monkeypatch.setattr(reader._Reading, "_offset", lambda *asked: cut.tell(*asked))
+    monkeypatch.setattr(reader.LogReader, "_offset", lambda *asked: cut.tell(*asked))
     assert FencedTable(Kafka(kafka), owner, topic, 0).take_over() == {b"next": b"new"}
     assert cut.asked >= 4
 
@@ -240,7 +240,7 @@ def test_without_the_barrier_the_same_broker_is_believed(
     """The broken table of the mutation trials is broken indeed."""
     topic, owner = new_topic("changelog", settings=COMPACTED), unique("owner")
     cut = CutOff(written_and_cut_off(kafka, topic, owner), stale=3)
-    monkeypatch.setattr(reader._Reading, "_offset", lambda *asked: cut.tell(*asked))
+    monkeypatch.setattr(reader.LogReader, "_offset", lambda *asked: cut.tell(*asked))
     table = FencedTable(Kafka(kafka), owner, topic, 0)
     assert take_over_without_barrier(table) == {b"next": b"old"}
     table.transact("close", [Outgoing(topic, b"a second draw", b"next", 0)])
@@ -253,7 +253,7 @@ def test_a_take_over_that_is_only_shown_old_logs_ends_in_a_doubt_and_a_later_one
 ) -> None:
     topic, owner = new_topic("changelog", settings=COMPACTED), unique("owner")
     cut = CutOff(written_and_cut_off(kafka, topic, owner), stale=1000)
-    monkeypatch.setattr(reader._Reading, "_offset", lambda *asked: cut.tell(*asked))
+    monkeypatch.setattr(reader.LogReader, "_offset", lambda *asked: cut.tell(*asked))
     with pytest.raises(Unsettled, match="no broker has shown what its leader had acknowledged") as caught:
         FencedTable(Kafka(kafka), owner, topic, 0).take_over()
     assert caught.value.refusal is None

@@ -8,18 +8,17 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from eventveil.cli.main import main
 from eventveil.formats.release import ledger_entry, release_record
-from eventveil.kafka import log
 from eventveil.kafka.cluster import Cluster
+from eventveil.kafka.reader import LogReader
 from eventveil.kinds.placement import StreamPlan
 from eventveil.kinds.registry import plan_streams
 from eventveil.mechanisms.registry import build
@@ -177,35 +176,6 @@ def test_the_versions_of_the_whole_life_are_told_and_a_step_back_is_remarked(
     assert f"0.3.0 (timestamps {FIRST + 6} to {FIRST + 7}, " in page.read_text(encoding="utf-8")
 
 
-class CutOff:
-    """Consumers that a broker answers which has seen nothing of a topic since ``end``, except later ones."""
-
-    def __init__(self, topic: str, end: int, stale: int) -> None:
-        self._topic, self._end, self._stale = topic, end, stale
-
-    def __call__(self, *arguments: Any) -> Any:
-        consumer = consumer_of(*arguments)
-        self._stale -= 1
-        return Shortened(consumer, self._topic, self._end) if self._stale >= 0 else consumer
-
-
-consumer_of = log._consumer
-
-
-class Shortened:
-    """A consumer of a topic that ends early."""
-
-    def __init__(self, consumer: Consumer, topic: str, end: int) -> None:
-        self._consumer, self._topic, self._end = consumer, topic, end
-
-    def get_watermark_offsets(self, place: TopicPartition, **settings: Any) -> tuple[int, int]:
-        low, end = self._consumer.get_watermark_offsets(place, **settings)
-        return low, min(end, self._end) if place.topic == self._topic else end
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._consumer, name)
-
-
 def test_behind_the_barrier_an_audit_believes_no_broker_that_shows_an_early_end(
     application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,8 +184,16 @@ def test_behind_the_barrier_an_audit_believes_no_broker_that_shows_an_early_end(
     ledger, place = f"{application.name}-ledger", publisher.plan.partials_partition
     early = end_offset(application.bootstrap, ledger, partition=place)
     publisher.publish(publisher.take(5))
-    monkeypatch.setattr(log, "_consumer", CutOff(ledger, early, stale=3))
+    stale, offset_of = [early] * 10, LogReader._offset
+
+    def cut_off(reading: LogReader, which: int) -> int:
+        """As a broker answers that has seen nothing of the ledger since ``early``; at first."""
+        found = offset_of(reading, which)
+        return stale.pop() if stale and reading._place.topic == ledger and found > early else found
+
+    monkeypatch.setattr(LogReader, "_offset", cut_off)
     assert_clean(audit(application, "--barrier"), 11)
+    assert not stale
     assert_clean(audit(application, "--barrier"), 11)
     monkeypatch.undo()
     # Nobody who reads commits meets the nonces, and the next audit passes over them.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import time
 import uuid
 from array import array
 from bisect import bisect_left
@@ -15,7 +13,6 @@ from operator import methodcaller
 from typing import cast
 
 from confluent_kafka import (
-    OFFSET_BEGINNING,
     TIMESTAMP_LOG_APPEND_TIME,
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
@@ -25,10 +22,9 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as AskedPartition
 
-from eventveil.kafka.barrier import BARRIER_SECONDS, behind
 from eventveil.kafka.links import PASSING
-from eventveil.kafka.reader import NOT_SHOWN, QUIET_SECONDS, Isolation, StoredRecord, read_records
-from eventveil.kafka.rights import is_denied, with_right
+from eventveil.kafka.reader import Isolation, LogReader, StoredRecord, read_records
+from eventveil.kafka.rights import with_right
 from eventveil.kafka.settings import librdkafka
 from eventveil.model.errors import StateRefused
 from eventveil.model.records import (
@@ -41,13 +37,10 @@ from eventveil.model.records import (
 )
 from eventveil.model.topology import Kafka
 
-log = logging.getLogger(__name__)
-
 _CHUNK_RECORDS = 5000
 #: Messages are large objects: more of them at a time would take longer, as they would not fit the cache.
 _AT_ONCE = 500
 _SILENCE_SECONDS = 30.0
-_PAUSE_SECONDS = 0.05
 _FOLLOW_SECONDS = 1.0
 #: What the consumers of one topic hold between them, at least 1 MiB each; a larger record still arrives.
 _SHARED_QUEUE_KILOBYTES = 65_536
@@ -63,62 +56,21 @@ def read_partition(
     partition: int,
     *,
     isolation: Isolation = "read_committed",
-    start: int = OFFSET_BEGINNING,
+    start: int | None = None,
     least: int = 0,
 ) -> Generator[Message, None, None]:
-    """The records of a partition from offset ``start`` to the end that the log has now, at least ``least``.
-
-    A broker that shows a shorter log is not believed, but another one sought (``eventveil.kafka.barrier``);
-    Unsettled is raised if there is none. Raises KafkaException for a broker error, a silence of 30 seconds
-    included. An offset that the log no longer holds is an error, never a jump.
-    """
-    consumer, low, end = _reader(kafka, isolation, topic, partition, least)
+    """The records that ``read_records`` gives, as the client library does: any name of a header may be."""
+    reading = LogReader(kafka, TopicPartition(topic, partition), isolation)
+    end = reading.end(least)
+    position = reading.first() if start is None else start
+    if position >= end:
+        return
+    consumer = _consumer(kafka, isolation)
     try:
-        consumer.assign([AskedPartition(topic, partition, low if start == OFFSET_BEGINNING else start)])
+        consumer.assign([AskedPartition(topic, partition, position)])
         yield from _until(consumer, end)
     finally:
         consumer.close()
-
-
-def _reader(
-    kafka: Kafka, isolation: Isolation, topic: str, partition: int, least: int
-) -> tuple[Consumer, int, int]:
-    """A consumer, and first offset and end of a partition for it. Raises as ``read_partition`` does."""
-    began, told = time.monotonic(), False
-    while True:
-        # A new one each time: it may learn of another leader.
-        consumer = _consumer(kafka, isolation)
-        try:
-            low, end = _watermarks(consumer, topic, partition)
-        except BaseException:
-            consumer.close()
-            raise
-        if end >= least:
-            return consumer, low, end
-        consumer.close()
-        waited = time.monotonic() - began
-        if waited > BARRIER_SECONDS:
-            raise behind(TopicPartition(topic, partition))
-        if waited > QUIET_SECONDS and not told:
-            told = True
-            log.info(NOT_SHOWN, topic, partition)
-        time.sleep(_PAUSE_SECONDS)
-
-
-def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    """The first offset of a partition, and its end for this reader. Raises KafkaException."""
-    give_up = time.monotonic() + _SILENCE_SECONDS
-    while True:
-        try:
-            return consumer.get_watermark_offsets(AskedPartition(topic, partition), timeout=_SILENCE_SECONDS)
-        except KafkaException as error:
-            # A new client may not know a new topic yet, nor an old one where a leader has moved to.
-            if error.args[0].code() not in _PASSING or time.monotonic() > give_up:
-                raise with_right(error, "Describe", f"topic {topic}") from None
-            time.sleep(0.2)
-            known = consumer.list_topics(topic, timeout=_SILENCE_SECONDS).topics[topic]
-            if known.error is not None and is_denied(known.error):
-                raise with_right(KafkaException(known.error), "Describe", f"topic {topic}") from None
 
 
 def _consumer(kafka: Kafka, isolation: Isolation, settings: Mapping[str, int] | None = None) -> Consumer:
@@ -172,11 +124,9 @@ def offset_of(message: Message) -> int:
 
 def committed_ends(kafka: Kafka, topic: str, partitions: Iterable[int]) -> dict[int, int]:
     """Where each partition ends now for a read_committed reader: before the oldest open transaction."""
-    consumer = _consumer(kafka, "read_committed")
-    try:
-        return {partition: _watermarks(consumer, topic, partition)[1] for partition in partitions}
-    finally:
-        consumer.close()
+    readings = {one: LogReader(kafka, TopicPartition(topic, one), "read_committed") for one in partitions}
+    # Where records were deleted into an open transaction, a broker tells an end before the first offset.
+    return {one: max(reading.end(0), reading.first()) for one, reading in readings.items()}
 
 
 def follow(kafka: Kafka, starts: Mapping[TopicPartition, int]) -> Generator[Message | None, None, None]:
@@ -211,7 +161,7 @@ def read_backwards(
     """The records of [first, end) in blocks, the newest first: where each block begins, and its records.
 
     The first block has ``size`` offsets, each further one twice as many. Within a block the records are in
-    order. ``least`` and what is raised: see ``read_partition``.
+    order. ``least`` and what is raised: see ``read_records``.
     """
     while end > first:
         start = max(first, end - size)
@@ -240,7 +190,7 @@ def read_topic(
     The partition that is furthest behind by append time is always next, so that none is more than a chunk
     ahead of what the others have to say. The chunks of a partition are in order and end at the same offsets
     every time; the last one reaches its end, past control markers and aborted records. Raises as
-    ``read_partition`` does, and StateRefused for headers that are asked for and cannot be read.
+    ``read_records`` does, and StateRefused for headers that are asked for and cannot be read.
     """
     settings = {
         "fetch.message.max.bytes": _SHARED_FETCH_BYTES,
@@ -382,7 +332,7 @@ class _Columns:
 def read_table(kafka: Kafka, topic: str, partition: int, least: int = 0) -> dict[bytes, bytes]:
     """The last value of every key of a compacted partition, read committed; tombstones delete.
 
-    ``least`` and what is raised: see ``read_partition``.
+    ``least`` and what is raised: see ``read_records``.
     """
     return values_of(read_latest(kafka, TopicPartition(topic, partition), least))
 

@@ -48,8 +48,8 @@ _ANSWER_SECONDS, _SILENCE_SECONDS = 10.0, 30.0
 _WITH_REPLICA = 11
 #: After this an end that is too early is not that of a transaction that is just being committed, so another
 #: broker may lead; after that, waiting for one that shows what was written is told.
-_COMMITTING_SECONDS, QUIET_SECONDS = 0.1, 3.0
-NOT_SHOWN = (
+_COMMITTING_SECONDS, _QUIET_SECONDS = 0.1, 3.0
+_NOT_SHOWN = (
     "%s, partition %d: a record just written is not readable yet; the answering broker is isolated, or"
     " another producer has an open transaction"
 )
@@ -84,10 +84,7 @@ def read_records(
     sought; Unsettled is raised if there is none. Raises KafkaException for a broker error, a silence of 30
     seconds included. An offset that the log no longer holds is an error, never a jump.
     """
-    reading = _Reading(kafka, place, isolation)
-    if not least:
-        # Who knows of no floor asks who leads, as a new client would.
-        reading.forget()
+    reading = LogReader(kafka, place, isolation)
     end = reading.end(least)
     position = reading.first() if start is None else start
     silence = _silence(place)
@@ -112,7 +109,7 @@ def epoch_end(kafka: Kafka, place: TopicPartition, epoch: int, least: int) -> Re
     The leader has to be in epoch ``least`` or a later one: a former leader knows less. None if no broker of
     this version tells; NO_EPOCH if the leader does not know. Raises KafkaException.
     """
-    reading = _Reading(kafka, place, "read_uncommitted")
+    reading = LogReader(kafka, place, "read_uncommitted")
     try:
         return reading.epoch_end(epoch, least)
     except KafkaException as error:
@@ -128,7 +125,7 @@ def _silence(place: TopicPartition) -> Deadline:
     return Deadline(_SILENCE_SECONDS, f"{place}: no answer while reading to the end")
 
 
-class _Reading:
+class LogReader:
     """Questions about one partition to the broker that leads it, whichever that is now."""
 
     def __init__(self, kafka: Kafka, place: TopicPartition, isolation: Isolation) -> None:
@@ -143,14 +140,17 @@ class _Reading:
 
         What was committed a moment ago cannot be read yet: the marker is written after the answer.
         """
+        if not least:
+            # Who knows of no floor asks who leads, as a new client would.
+            self.forget()
         began, told, pause = time.monotonic(), False, FIRST_PAUSE
         while (end := self._offset(_LATEST)) < least:
             waited = time.monotonic() - began
             if waited > BARRIER_SECONDS:
                 raise behind(self._place)
-            if waited > QUIET_SECONDS and not told:
+            if waited > _QUIET_SECONDS and not told:
                 told = True
-                log.info(NOT_SHOWN, *self._place)
+                log.info(_NOT_SHOWN, *self._place)
             if waited > _COMMITTING_SECONDS:
                 self._seek_another()
             time.sleep(pause)

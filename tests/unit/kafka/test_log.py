@@ -1,76 +1,18 @@
-"""What a reader does about errors that pass, and how records become columns. Everything else is tried on a
-real Kafka."""
+"""How records become columns. Everything else is tried on a real Kafka."""
 
 from __future__ import annotations
-
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
     TIMESTAMP_NOT_AVAILABLE,
-    Consumer,
     KafkaError,
-    KafkaException,
     Message,
 )
 
 from eventveil.kafka import log
 from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME
-
-
-class Forgetful:
-    """A client that answers with errors before it knows a topic."""
-
-    def __init__(self, *errors: int) -> None:
-        self.errors = list(errors)
-        #: What the metadata say of the topic.
-        self.told: KafkaError | None = None
-        self.refreshed = 0
-
-    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
-        if self.errors:
-            raise KafkaException(KafkaError(self.errors.pop(0)))
-        return 3, 7
-
-    def list_topics(self, *_: object, **__: object) -> SimpleNamespace:
-        self.refreshed += 1
-        return SimpleNamespace(topics={"new": SimpleNamespace(error=self.told)})
-
-
-def watermarks(consumer: Forgetful) -> tuple[int, int]:
-    return log._watermarks(cast(Consumer, consumer), "new", 0)
-
-
-def test_a_topic_that_the_client_does_not_know_yet_is_asked_for_again() -> None:
-    consumer = Forgetful(KafkaError._UNKNOWN_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
-    assert watermarks(consumer) == (3, 7)
-    assert consumer.refreshed == 2
-
-
-def test_an_error_that_does_not_pass_is_raised_at_once() -> None:
-    consumer = Forgetful(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    with pytest.raises(KafkaException):
-        watermarks(consumer)
-    assert consumer.refreshed == 0
-
-
-def test_a_right_that_the_metadata_miss_is_told_at_once_with_the_topic() -> None:
-    consumer = Forgetful(*[KafkaError._UNKNOWN_PARTITION] * 1000)
-    consumer.told = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    with pytest.raises(
-        KafkaException, match=r"topic new: .* has no right to Describe there\. Grant it by an ACL"
-    ):
-        watermarks(consumer)
-    assert consumer.refreshed == 1
-
-
-def test_an_error_that_stays_is_raised_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "_SILENCE_SECONDS", 0.5)
-    with pytest.raises(KafkaException):
-        watermarks(Forgetful(*[KafkaError._UNKNOWN_PARTITION] * 1000))
 
 
 def record(offset: int, time: tuple[int, int] = (TIMESTAMP_LOG_APPEND_TIME, 77)) -> Message:

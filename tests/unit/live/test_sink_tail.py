@@ -164,26 +164,22 @@ def test_only_sinks_are_read_and_only_what_is_committed(monkeypatch: pytest.Monk
         def first_offsets(self, places: list[object]) -> dict[object, int]:
             return dict.fromkeys(places, 0)
 
-    def consumer(kafka: object, isolation: str, settings: object = None) -> object:
-        asked.append(("isolation", isolation))
+    class LogReader:
+        def __init__(self, kafka: object, place: reading.TopicPartition, isolation: str) -> None:
+            asked.extend([("topic", place.topic), ("isolation", isolation)])
 
-        class Consumer:
-            def close(self) -> None:
-                """Nothing to close."""
+        def end(self, least: int) -> int:
+            return 5
 
-            def assign(self, partitions: list[object]) -> None:
-                raise Stop
+        def first(self) -> int:
+            return 0
 
-        return Consumer()
-
-    def records(kafka: object, place: reading.TopicPartition, isolation: str) -> None:
-        asked.extend([("topic", place.topic), ("isolation", isolation)])
-        raise Stop
+        def fetch(self, position: int) -> None:
+            raise Stop
 
     monkeypatch.setattr("eventveil.read.following.Cluster", Cluster)
-    monkeypatch.setattr("eventveil.kafka.reader._Reading", records)
-    monkeypatch.setattr(reading, "_consumer", consumer)
-    monkeypatch.setattr(reading, "_watermarks", lambda consumer, topic, partition: (0, 5))
+    monkeypatch.setattr("eventveil.kafka.reader.LogReader", LogReader)
+    monkeypatch.setattr(reading, "LogReader", LogReader)
     with pytest.raises(Stop):
         [*sink_tail.read_sinks(SHOP)]
     assert {name for kind, name in asked if kind == "topic"} == {VIEWS.sink.topic}
