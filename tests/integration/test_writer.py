@@ -290,7 +290,7 @@ def test_it_is_admitted_by_scram_and_told_when_it_is_not(tmp_path: Path) -> None
             future.result(30)
 
         def owner(password: str) -> Writer:
-            security = Security("SASL_PLAINTEXT", "SCRAM-SHA-512", "owner", password)
+            security = Security("SASL_PLAINTEXT", "SCRAM-SHA-512", username="owner", password=password)
             made = SettledWriter(Kafka(broker.secured, security), unique("owner"), 20)
             made.initialise(30)
             return made

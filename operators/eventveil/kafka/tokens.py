@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from eventveil.model.errors import EventveilError
-from eventveil.model.topology import Registry, Security
+from eventveil.model.topology import Login, Security
 
 log = logging.getLogger("eventveil")
 
@@ -31,8 +31,6 @@ _RETRY_SECONDS = 5.0
 #: Of a token whose issuer does not tell.
 _UNKNOWN_LIFE_SECONDS = 300.0
 _LARGEST = 65_536
-#: What says where tokens come from: a file, or an identity provider that gives them for client credentials.
-Grant = Security | Registry
 
 
 class Token(NamedTuple):
@@ -110,7 +108,7 @@ def tokens(security: Security) -> Tokens | None:
 
 
 @cache
-def tokens_of(grant: Grant, section: str) -> Tokens:
+def tokens_of(grant: Login, section: str) -> Tokens:
     """Where the tokens of this process come from; ``section`` is that of the topology which says it."""
     if grant.token_file is not None:
         # The file may be replaced at any time.
@@ -118,7 +116,7 @@ def tokens_of(grant: Grant, section: str) -> Tokens:
     return Tokens(lambda: _granted(grant, section))
 
 
-def _granted(security: Grant, section: str) -> Token:
+def _granted(security: Login, section: str) -> Token:
     """A token by client credentials (RFC 6749, section 4.4), which the identity provider gives."""
     url, place = security.token_url or "", f"{section}.token_url {security.token_url}"
     fields = {"grant_type": "client_credentials", **({"scope": security.scope} if security.scope else {})}
@@ -147,7 +145,7 @@ def _granted(security: Grant, section: str) -> Token:
     return Token(_checked(text, place), time.time() + life)
 
 
-def _context(security: Grant, section: str) -> ssl.SSLContext:
+def _context(security: Login, section: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=security.token_ca)
     except (OSError, ValueError) as error:

@@ -37,18 +37,13 @@ Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "A
 """How a client says who it is; AWS_MSK_IAM is OAUTHBEARER to the brokers, GSSAPI is Kerberos."""
 
 
-@dataclass(frozen=True, slots=True)
-class Security:
-    """Connection security, written once and translated for librdkafka and for aiokafka.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """How a client comes in: with name and password, a certificate, or a token, or several of these.
 
-    With OAUTHBEARER tokens come from ``token_url`` (client credentials) or from ``token_file``, with
-    AWS_MSK_IAM they are signed for ``region`` with the credentials of the environment. With GSSAPI brokers of
-    ``service_name`` see tickets of the environment. ``extensions`` are what brokers of OAUTHBEARER are told
-    beside the token: name=value, separated by commas. Files are paths.
+    Tokens are in ``token_file``, or come from ``token_url`` by client credentials. Files are paths.
     """
 
-    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    mechanism: Mechanism | None = None
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     ca: str | None = None
@@ -61,6 +56,19 @@ class Security:
     scope: str | None = None
     token_ca: str | None = None
     token_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Security(Login):
+    """Connection security, written once and translated for librdkafka and for aiokafka.
+
+    With AWS_MSK_IAM tokens are signed for ``region`` with the credentials of the environment. With GSSAPI
+    brokers of ``service_name`` see tickets of the environment. ``extensions`` are what brokers of OAUTHBEARER
+    are told beside the token: name=value, separated by commas.
+    """
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    mechanism: Mechanism | None = None
     extensions: str | None = None
     region: str | None = None
     service_name: str | None = None
@@ -90,28 +98,15 @@ class Kafka:
 
 
 @dataclass(frozen=True, slots=True)
-class Registry:
+class Registry(Login):
     """A schema registry with Confluent's interface: ``url`` may be several, separated by commas.
 
-    Requests carry name and password, or a token, or neither: ``token``, that in ``token_file``, or one by
-    client credentials of ``token_url``. ``logical_cluster`` and ``identity_pool`` are what Confluent Cloud
-    wants beside a token. Files are paths.
+    Requests carry name and password, or a token, or neither; ``token`` is one that never changes.
+    ``logical_cluster`` and ``identity_pool`` are what Confluent Cloud wants beside a token.
     """
 
     url: str
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    ca: str | None = None
-    certificate: str | None = None
-    key: str | None = None
-    key_password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
-    token_file: str | None = None
-    token_url: str | None = None
-    client_id: str | None = None
-    client_secret: str | None = field(default=None, repr=False)
-    scope: str | None = None
-    token_ca: str | None = None
     logical_cluster: str | None = None
     identity_pool: str | None = None
 

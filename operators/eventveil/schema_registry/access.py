@@ -109,10 +109,9 @@ def _settings(registry: Registry) -> dict[str, Any]:
     settings: dict[str, Any] = {"url": registry.url, "timeout": _TIMEOUT_SECONDS, "max.retries": 0}
     if registry.username is not None:
         settings["basic.auth.user.info"] = f"{registry.username}:{registry.password}"
-    files = {"ca": "ca", "certificate": "certificate", "key": "key"}
-    for name, option in files.items():
+    for name in ("ca", "certificate", "key"):
         if (path := getattr(registry, name)) is not None:
-            settings[f"ssl.{option}.location"] = path
+            settings[f"ssl.{name}.location"] = path
     if registry.key_password is not None:
         settings["ssl.key.password"] = registry.key_password
     if registry.bearer:

@@ -38,6 +38,14 @@ _CLIENT_CERTIFICATE = (
     Field("key", _PATH, "PEM file of the client key."),
     Field("key_password", One(Secret()), "Of an encrypted key, as ${file:/path} or ${VARIABLE}."),
 )
+#: Where tokens come from by client credentials, for both.
+_TOKEN_URL = One(Text("an https address", r"https?://[^\s]+"))
+_CLIENT_SECRET = Field("client_secret", One(Secret()), "Its secret, as ${file:/path} or ${VARIABLE}.")
+_TOKEN_CA = Field(
+    "token_ca",
+    _PATH,
+    "PEM file of the identity provider's certificate authority; left out: those of the system.",
+)
 NAME_EXPECTED = (
     "1 to 100 lower-case letters, digits, dots, dashes and underscores, the first a letter or digit"
 )
@@ -94,17 +102,13 @@ def _kafka() -> RecordShape:
             *_CLIENT_CERTIFICATE,
             Field(
                 "token_url",
-                One(Text("an https address", r"https?://[^\s]+")),
+                _TOKEN_URL,
                 "OAUTHBEARER: where the identity provider gives tokens for client credentials.",
             ),
             Field("client_id", One(Text("a name on one line")), "OAUTHBEARER: the client's name there."),
-            Field("client_secret", One(Secret()), "Its secret, as ${file:/path} or ${VARIABLE}."),
+            _CLIENT_SECRET,
             Field("scope", One(Text("words on one line")), "OAUTHBEARER: the scope to request, if any."),
-            Field(
-                "token_ca",
-                _PATH,
-                "PEM file of the identity provider's certificate authority; left out: those of the system.",
-            ),
+            _TOKEN_CA,
             Field(
                 "token_file",
                 _PATH,
@@ -160,19 +164,11 @@ def _registry() -> RecordShape:
                 "A bearer token, as ${file:/path} or ${VARIABLE}, if it never changes.",
             ),
             Field("token_file", _PATH, "A file with the token, read for each request; it may be replaced."),
-            Field(
-                "token_url",
-                One(Text("an https address", r"https?://[^\s]+")),
-                "Where an identity provider gives tokens for client credentials.",
-            ),
+            Field("token_url", _TOKEN_URL, "Where an identity provider gives tokens for client credentials."),
             Field("client_id", One(Text("a name on one line")), "The client's name there."),
-            Field("client_secret", One(Secret()), "Its secret, as ${file:/path} or ${VARIABLE}."),
+            _CLIENT_SECRET,
             Field("scope", One(Text("words on one line")), "The scope to request there, if any."),
-            Field(
-                "token_ca",
-                _PATH,
-                "PEM file of the identity provider's certificate authority; left out: those of the system.",
-            ),
+            _TOKEN_CA,
             Field(
                 "logical_cluster",
                 One(Text("an id such as lsrc-12345", r"[^\r\n]+")),

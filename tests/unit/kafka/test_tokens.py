@@ -151,7 +151,7 @@ def test_a_token_of_aws_is_a_request_signed_for_the_region_with_the_credentials_
 
 
 def test_no_token_source_is_made_for_passwords() -> None:
-    assert tokens(Security("SASL_SSL", "PLAIN", "user", "password")) is None
+    assert tokens(Security("SASL_SSL", "PLAIN", username="user", password="password")) is None
 
 
 def test_the_old_token_is_good_for_the_rest_of_its_life_while_there_is_no_next_one() -> None:

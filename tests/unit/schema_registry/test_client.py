@@ -160,11 +160,11 @@ def test_protobuf_as_text_holds_nobody_up_where_no_source_is_in_protobuf(fake: F
 
 
 def test_a_password_is_sent_and_a_wrong_one_is_told_without_it(fake: Fake) -> None:
-    assert Client(Registry(fake.url, "u", "p:w")).schema(1) is not None
+    assert Client(Registry(fake.url, username="u", password="p:w")).schema(1) is not None
     with pytest.raises(RegistryUnavailable, match="Unauthorized") as told:
-        Client(Registry(fake.url, "u", "wrong")).schema(1)
+        Client(Registry(fake.url, username="u", password="wrong")).schema(1)
     assert "wrong" not in str(told.value)
-    assert "p:w" not in repr(Registry(fake.url, "u", "p:w"))
+    assert "p:w" not in repr(Registry(fake.url, username="u", password="p:w"))
 
 
 def test_of_several_addresses_the_first_that_answers_is_asked(fake: Fake) -> None:

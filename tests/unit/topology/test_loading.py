@@ -138,7 +138,16 @@ budget: {epsilon: 0.5, span: 1s, users: staff}
     stream = topology.streams[0]
     assert topology.kafka == Kafka(
         "a:1,b:2",
-        Security("SASL_SSL", "SCRAM-SHA-512", "u", "p", "/ca", f"{tmp_path}/c", f"{tmp_path}/k", "q"),
+        Security(
+            "SASL_SSL",
+            "SCRAM-SHA-512",
+            username="u",
+            password="p",
+            ca="/ca",
+            certificate=f"{tmp_path}/c",
+            key=f"{tmp_path}/k",
+            key_password="q",
+        ),
     )
     assert topology.topics == TopicSettings(1, 1, 5, 2)
     assert topology.budget == Budget(Fraction(1, 2), 1000, "staff")
