@@ -45,7 +45,9 @@ def test_what_the_page_names_exists(file: str, test: str) -> None:
     assert path.exists()
     if test:
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        assert test in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        assert test in {
+            node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
 
 
 def test_the_workers_that_were_broken_on_purpose_are_of_the_chaos_run() -> None:

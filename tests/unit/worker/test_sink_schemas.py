@@ -67,7 +67,7 @@ def test_streams_behind_one_without_a_schema_are_asked_for(
     assert caplog.text.count("stream first: releases paused") == 1
 
 
-def test_a_registry_that_never_answers_holds_up_no_stream_without_a_schema() -> None:
+async def test_a_registry_that_never_answers_holds_up_no_stream_without_a_schema() -> None:
     answers, settles = threading.Event(), list[bool]()
     plain, typed = Sanitizer("plain", "json"), Sanitizer("typed")
 
@@ -79,34 +79,27 @@ def test_a_registry_that_never_answers_holds_up_no_stream_without_a_schema() -> 
     async def beside() -> None:
         settles.append(answers.is_set())
 
-    async def run() -> None:
-        schemas = schemas_of([typed, plain], find, beside)
-        try:
-            async with asyncio.timeout(60):
-                for _ in range(3):
-                    await schemas.look()
-                    # The thread asks meanwhile.
-                    await asyncio.sleep(0.001)
-            assert settles == [False] * 3
-            assert typed.schema is None
-        finally:
-            answers.set()
-        await settled(schemas, lambda: typed.schema == 7)
-
-    asyncio.run(run())
-
-
-def test_an_answer_is_taken_where_nothing_is_decided() -> None:
-    typed = Sanitizer("typed")
-
-    async def run() -> None:
-        schemas = schemas_of([typed], lambda _: 7)
-        await schemas.look()
+    schemas = schemas_of([typed, plain], find, beside)
+    try:
         async with asyncio.timeout(60):
-            while not schemas._found:
+            for _ in range(3):
+                await schemas.look()
+                # The thread asks meanwhile.
                 await asyncio.sleep(0.001)
+        assert settles == [False] * 3
         assert typed.schema is None
-        await schemas.look()
-        assert typed.schema == 7
+    finally:
+        answers.set()
+    await settled(schemas, lambda: typed.schema == 7)
 
-    asyncio.run(run())
+
+async def test_an_answer_is_taken_where_nothing_is_decided() -> None:
+    typed = Sanitizer("typed")
+    schemas = schemas_of([typed], lambda _: 7)
+    await schemas.look()
+    async with asyncio.timeout(60):
+        while not schemas._found:
+            await asyncio.sleep(0.001)
+    assert typed.schema is None
+    await schemas.look()
+    assert typed.schema == 7

@@ -72,23 +72,19 @@ def test_one_that_may_grow_may_not_be_another() -> None:
         check([RAW], [Topic("raw", "other", 4)], growing=["raw"])
 
 
-def test_who_asks_while_a_question_is_under_way_shares_the_next_one() -> None:
+async def test_who_asks_while_a_question_is_under_way_shares_the_next_one() -> None:
     """None gets an answer to a question that was put before it asked."""
-
-    async def run() -> None:
-        cluster = Answers(RAW, PARTIALS)
-        inquiry = Inquiry(cluster, in_thread)
-        cluster.may_go_on.clear()
-        first = asyncio.create_task(inquiry.topics(["raw"]))
-        while not cluster.asked:
-            await asyncio.sleep(0)
-        others = [asyncio.create_task(inquiry.topics([name])) for name in ("raw", "partials") * 50]
+    cluster = Answers(RAW, PARTIALS)
+    inquiry = Inquiry(cluster, in_thread)
+    cluster.may_go_on.clear()
+    first = asyncio.create_task(inquiry.topics(["raw"]))
+    while not cluster.asked:
         await asyncio.sleep(0)
-        cluster.live["raw"] = Topic("raw", "id", 9)
-        cluster.may_go_on.set()
-        await first
-        found = await asyncio.gather(*others)
-        assert cluster.asked == [{"raw"}, {"raw", "partials"}]
-        assert {one["raw"].partitions for one in found} == {9}
-
-    asyncio.run(run())
+    others = [asyncio.create_task(inquiry.topics([name])) for name in ("raw", "partials") * 50]
+    await asyncio.sleep(0)
+    cluster.live["raw"] = Topic("raw", "id", 9)
+    cluster.may_go_on.set()
+    await first
+    found = await asyncio.gather(*others)
+    assert cluster.asked == [{"raw"}, {"raw", "partials"}]
+    assert {one["raw"].partitions for one in found} == {9}

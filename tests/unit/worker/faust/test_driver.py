@@ -276,35 +276,29 @@ class Waiting(ChunkConsumerThread):
         return [chunk for chunk in self.chunks if chunk in wanted]
 
 
-def test_a_wait_ends_when_a_partition_is_wanted_again_of_which_records_are_there(fetcher: Any) -> None:
-    async def scenario() -> None:
-        thread, wanted = Waiting(fetcher), dict[TopicPartition, int]()
-        thread.chunks.append(PLACE)
-        fetching = asyncio.create_task(thread.fetch(lambda: wanted, (), 30.0))
-        await asyncio.sleep(0.05)
-        wanted[PLACE] = 1
-        thread.wake(PLACE)
-        await asyncio.sleep(0.05)
-        assert not fetching.done()  # nothing is there
-        fetcher._records[PLACE] = "records"
-        thread.wake(PLACE)
-        async with asyncio.timeout(10):
-            assert await fetching == [PLACE]
-        assert not fetcher._fetch_waiters
-
-    asyncio.run(scenario())
+async def test_a_wait_ends_when_a_partition_is_wanted_again_of_which_records_are_there(fetcher: Any) -> None:
+    thread, wanted = Waiting(fetcher), dict[TopicPartition, int]()
+    thread.chunks.append(PLACE)
+    fetching = asyncio.create_task(thread.fetch(lambda: wanted, (), 30.0))
+    await asyncio.sleep(0.05)
+    wanted[PLACE] = 1
+    thread.wake(PLACE)
+    await asyncio.sleep(0.05)
+    assert not fetching.done()  # nothing is there
+    fetcher._records[PLACE] = "records"
+    thread.wake(PLACE)
+    async with asyncio.timeout(10):
+        assert await fetching == [PLACE]
+    assert not fetcher._fetch_waiters
 
 
-def test_a_wait_ends_when_times_have_to_be_told_anew(fetcher: Any) -> None:
-    async def scenario() -> None:
-        thread = Waiting(fetcher)
-        fetching = asyncio.create_task(thread.fetch(dict, (), 30.0))
-        await asyncio.sleep(0.05)
-        thread.wake()
-        async with asyncio.timeout(10):
-            assert await fetching == []
-
-    asyncio.run(scenario())
+async def test_a_wait_ends_when_times_have_to_be_told_anew(fetcher: Any) -> None:
+    thread = Waiting(fetcher)
+    fetching = asyncio.create_task(thread.fetch(dict, (), 30.0))
+    await asyncio.sleep(0.05)
+    thread.wake()
+    async with asyncio.timeout(10):
+        assert await fetching == []
 
 
 def test_records_come_with_their_own_times_only_in_topics_that_are_asked_for_them() -> None:

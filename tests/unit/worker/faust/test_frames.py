@@ -96,19 +96,16 @@ async def connected(sent: bytes, ends: bool) -> tuple[Any, asyncio.Server, async
     return SimpleNamespace(protocol=protocol, transport=transport, reader=reader), server, over
 
 
-def test_answers_that_came_before_the_end_are_given_before_it() -> None:
-    async def check() -> None:
-        answers = [b"x" * 300_000, b"", b"y" * 10]
-        one, server, _ = await connected(framed(answers) + struct.pack(">i", 10) + b"half", ends=True)
-        await asyncio.sleep(0.1)
-        assert [await one.protocol.next_frame() for _ in answers] == answers
-        with pytest.raises(asyncio.IncompleteReadError):
-            await one.protocol.next_frame()
-        assert one.reader.at_eof(), "aiokafka takes the connection for open"
-        one.transport.close()
-        server.close()
-
-    asyncio.run(check())
+async def test_answers_that_came_before_the_end_are_given_before_it() -> None:
+    answers = [b"x" * 300_000, b"", b"y" * 10]
+    one, server, _ = await connected(framed(answers) + struct.pack(">i", 10) + b"half", ends=True)
+    await asyncio.sleep(0.1)
+    assert [await one.protocol.next_frame() for _ in answers] == answers
+    with pytest.raises(asyncio.IncompleteReadError):
+        await one.protocol.next_frame()
+    assert one.reader.at_eof(), "aiokafka takes the connection for open"
+    one.transport.close()
+    server.close()
 
 
 def test_who_waits_is_told_of_the_end_and_of_its_reason() -> None:
@@ -127,29 +124,26 @@ def test_who_waits_is_told_of_the_end_and_of_its_reason() -> None:
     asyncio.run(check(b"\xff\xff\xff\xfe", ValueError))
 
 
-def test_a_connection_hands_on_its_answers_and_is_not_kept_alive() -> None:
-    async def check() -> None:
-        one, server, over = await connected(framed([b"first", b"second"]), ends=False)
-        handled: list[bytes] = []
+async def test_a_connection_hands_on_its_answers_and_is_not_kept_alive() -> None:
+    one, server, over = await connected(framed([b"first", b"second"]), ends=False)
+    handled: list[bytes] = []
 
-        class Connection:
-            _protocol, _handle_frame = one.protocol, handled.append
+    class Connection:
+        _protocol, _handle_frame = one.protocol, handled.append
 
-        connection = Connection()
-        gone = weakref.ref(connection)
-        reading = asyncio.create_task(FramedConnection._read(gone))
-        while len(handled) < 2:
-            await asyncio.sleep(0.01)
-        assert handled == [b"first", b"second"]
-        del connection
-        gc.collect()
-        assert gone() is None
-        reading.cancel()
-        over.set()
-        one.transport.close()
-        server.close()
-
-    asyncio.run(check())
+    connection = Connection()
+    gone = weakref.ref(connection)
+    reading = asyncio.create_task(FramedConnection._read(gone))
+    while len(handled) < 2:
+        await asyncio.sleep(0.01)
+    assert handled == [b"first", b"second"]
+    del connection
+    gc.collect()
+    assert gone() is None
+    reading.cancel()
+    over.set()
+    one.transport.close()
+    server.close()
 
 
 def test_connections_are_replaced_where_aiokafka_looks_them_up(monkeypatch: pytest.MonkeyPatch) -> None:
