@@ -15,7 +15,7 @@ from eventveil.kinds.registry import in_sums, unbounded
 from eventveil.model.topology import Topology
 from eventveil.privacy.gaussian import epsilon, mu_squared
 from eventveil.topology.problems import TopologyInvalid
-from tests.unit.topology.examples import BASE, changed, load_text, two_streams
+from tests.unit.topology.examples import BASE, changed, load_text, replaced, two_streams
 
 HOUR, DAY = 3_600_000, 86_400_000
 
@@ -164,11 +164,7 @@ BESIDE = """\
 
 
 def beside(*changes: tuple[str, str]) -> str:
-    text = BESIDE
-    for old, new in changes:
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
-    return BASE.replace("budget: {epsilon: 5, span: 5d}\n", text)
+    return BASE.replace("budget: {epsilon: 5, span: 5d}\n", replaced(BESIDE, *changes))
 
 
 def test_values_and_reports_of_the_same_users_are_named_beside_the_sum_with_what_they_add(

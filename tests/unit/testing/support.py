@@ -7,6 +7,7 @@ from pathlib import Path
 
 from eventveil.testing.document import load_tests
 from eventveil.testing.running import Result, run
+from tests.unit.topology.examples import replaced
 
 TOPOLOGY = """\
 version: 1
@@ -24,11 +25,7 @@ streams:
 
 def changed(changes: Mapping[str, str]) -> str:
     """The topology with texts replaced, each of which is there once."""
-    text = TOPOLOGY
-    for old, new in changes.items():
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
-    return text
+    return replaced(TOPOLOGY, *changes.items())
 
 
 def write(folder: Path, test: str, changes: Mapping[str, str] | None = None, head: str = "") -> str:

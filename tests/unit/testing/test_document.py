@@ -13,7 +13,7 @@ from eventveil.testing.document import TestsInvalid, load_tests
 from eventveil.testing.spec import json_schema_text
 from eventveil.topology.problems import TopologyInvalid
 from tests.unit.testing.support import write
-from tests.unit.topology.examples import ROOT, as_data
+from tests.unit.topology.examples import ROOT, as_data, replaced
 
 VALIDATOR = Draft202012Validator(json.loads(json_schema_text()))
 GOOD = """\
@@ -53,8 +53,7 @@ MISTAKES = [
 
 
 def changed(old: str, new: str) -> str:
-    assert GOOD.count(old) == 1, old
-    return GOOD.replace(old, new)
+    return replaced(GOOD, (old, new))
 
 
 def test_the_good_one_is_good(tmp_path: Path) -> None:

@@ -71,22 +71,22 @@ budget: {epsilon: 5, span: 5d, users: travellers}
 """
 
 
-def changed(*changes: tuple[str, str]) -> str:
-    """BASE with texts replaced; each must occur exactly once."""
-    text = BASE
+def replaced(text: str, *changes: tuple[str, str]) -> str:
+    """A text with others in place of some of it; each must occur exactly once."""
     for old, new in changes:
         assert text.count(old) == 1, old
         text = text.replace(old, new)
     return text
 
 
+def changed(*changes: tuple[str, str]) -> str:
+    """BASE with texts replaced."""
+    return replaced(BASE, *changes)
+
+
 def two_streams(*changes: tuple[str, str]) -> str:
     """BASE with SECOND before the budget (lines 24 to 29), and texts replaced in SECOND."""
-    second = SECOND
-    for old, new in changes:
-        assert second.count(old) == 1, old
-        second = second.replace(old, new)
-    return BASE.replace("budget:", second + "budget:")
+    return BASE.replace("budget:", replaced(SECOND, *changes) + "budget:")
 
 
 def load_text(directory: Path, text: str | bytes, environ: dict[str, str] | None = None) -> Topology:

@@ -21,7 +21,7 @@ from eventveil.model.topology import Source, Stream
 from eventveil.topology.fingerprints import fingerprint_fields
 from eventveil.topology.loading import load_with_defaults
 from eventveil.topology.schema import json_schema
-from tests.unit.topology.examples import BASE, as_data, load_text, problems_of
+from tests.unit.topology.examples import BASE, as_data, load_text, problems_of, replaced
 
 TEXT = """\
 version: 1
@@ -49,8 +49,7 @@ VALIDATOR = Draft202012Validator(json_schema())
 
 
 def changed(old: str, new: str) -> str:
-    assert TEXT.count(old) == 1
-    return TEXT.replace(old, new)
+    return replaced(TEXT, (old, new))
 
 
 def stays(directory: Path, text: str = TEXT) -> Stream:

@@ -25,7 +25,7 @@ from eventveil.topology.schema import json_schema
 from eventveil.topology.values import OPTIONS
 from eventveil.values.pak import PakSettings
 from eventveil.values.tops import TopsSettings
-from tests.unit.topology.examples import BASE, ROOT, as_data, load_text, problems_of
+from tests.unit.topology.examples import BASE, ROOT, as_data, load_text, problems_of, replaced
 
 TEXT = """\
 version: 1
@@ -54,8 +54,7 @@ VALIDATOR = Draft202012Validator(json_schema())
 
 
 def changed(old: str, new: str) -> str:
-    assert TEXT.count(old) == 1
-    return TEXT.replace(old, new)
+    return replaced(TEXT, (old, new))
 
 
 def test_a_value_stream_is_read_with_its_defaults(tmp_path: Path) -> None:
