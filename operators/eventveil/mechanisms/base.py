@@ -18,6 +18,8 @@ from eventveil.privacy.noise import NoiseSource
 Counts = NDArray[np.int64]
 #: Of columns: which of them.
 Chosen = NDArray[np.bool_]
+#: Options of a kind by name, as they were read, or as text.
+Options = Mapping[str, object]
 
 RELEASE_LIMIT = 2**40
 """Releases are clamped to +-RELEASE_LIMIT before they are stored; true counts may not exceed it."""
@@ -147,18 +149,14 @@ class Mechanism(ABC):
 
     @classmethod
     @abstractmethod
-    def can_spend(
-        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
-    ) -> bool:
+    def can_spend(cls, spend: Spend, window: int, units: int, columns: int, options: Options) -> bool:
         """Whether a timestamp can have cost this, ``units`` being epsilon; for the audit, with no state.
 
         ``options`` may be texts, as in the fingerprint. ValueError if they are not those of such a mechanism.
         """
 
     @classmethod
-    def most_published(
-        cls, window: int, units: int, columns: int, options: Mapping[str, object]
-    ) -> int | None:
+    def most_published(cls, window: int, units: int, columns: int, options: Options) -> int | None:
         """What the publications of a window can have cost at most, where that is less than ``units``.
 
         For the audit, as ``can_spend``.
@@ -166,7 +164,7 @@ class Mechanism(ABC):
         return None
 
     @classmethod
-    def squares(cls, periods: int, options: Mapping[str, object]) -> int:
+    def squares(cls, periods: int, options: Options) -> int:
         """With Gaussian noise: how many times mu squared it costs somebody to be there in all of them.
 
         ``periods``: consecutive windows or horizons; timestamps at event level. More than their number where

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, ClassVar
 
+from eventveil.mechanisms.base import Options
 from eventveil.mechanisms.dissimilarity import DissimilarityMechanism, units_of_test
 from eventveil.mechanisms.publishing import integer_between
 from eventveil.privacy.ledger import Ledger, Spend
@@ -42,14 +43,12 @@ class BudgetAbsorption(DissimilarityMechanism):
         return self._part_of(self._publication_units // self._window, self._options)
 
     @classmethod
-    def _part_of(cls, share: int, options: Mapping[str, object]) -> int:
+    def _part_of(cls, share: int, options: Options) -> int:
         """What of a share may be offered."""
         return share
 
     @classmethod
-    def can_spend(
-        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
-    ) -> bool:
+    def can_spend(cls, spend: Spend, window: int, units: int, columns: int, options: Options) -> bool:
         """See ``Mechanism.can_spend``: whole shares, at most those of a window."""
         share = cls._part_of(units // window - units_of_test(units, columns, options), options)
         whole = share > 0 and spend.publish % share == 0 and spend.publish <= window * share

@@ -16,10 +16,10 @@ timestamp.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import ClassVar
 
+from eventveil.mechanisms.base import Options
 from eventveil.mechanisms.dissimilarity import DissimilarityMechanism, units_of_test
 from eventveil.privacy.ledger import Spend
 
@@ -31,9 +31,7 @@ class BudgetDistribution(DissimilarityMechanism):
     summary: ClassVar[str] = "publishes when counts have changed, with half of what the window has left"
 
     @classmethod
-    def can_spend(
-        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
-    ) -> bool:
+    def can_spend(cls, spend: Spend, window: int, units: int, columns: int, options: Options) -> bool:
         """See ``Mechanism.can_spend``: at most half of the publication budget."""
         publications = units - window * units_of_test(units, columns, options)
         half = spend.publish <= publications // 2

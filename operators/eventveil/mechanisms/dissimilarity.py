@@ -44,7 +44,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.mechanisms.base import Counts
+from eventveil.mechanisms.base import Counts, Options
 from eventveil.mechanisms.groups import GROUP_LIMIT, PERIOD_LIMIT, Groups
 from eventveil.mechanisms.movement import Movement
 from eventveil.mechanisms.publishing import SHARE, read_only, state_numbers, whole_option
@@ -107,9 +107,7 @@ class DissimilarityMechanism(WEventMechanism):
         return self.units - self._window * self._test_units
 
     @classmethod
-    def can_spend(
-        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
-    ) -> bool:
+    def can_spend(cls, spend: Spend, window: int, units: int, columns: int, options: Options) -> bool:
         """See ``Mechanism.can_spend``: nothing, or a test with or without a publication."""
         published = spend.publish == 0 or spend.publish >= LEAST_OFFER
         tested = spend.test == units_of_test(units, columns, options)
@@ -199,7 +197,7 @@ class DissimilarityMechanism(WEventMechanism):
             self._groups = groups
 
 
-def units_of_test(units: int, columns: int, options: Mapping[str, object]) -> int:
+def units_of_test(units: int, columns: int, options: Options) -> int:
     """What one test spends of ``units``. Raises ValueError for options that no mechanism can have."""
     if options.get("shift") != "true":
         return SHARE

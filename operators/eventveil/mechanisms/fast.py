@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eventveil.mechanisms.arithmetic import Floats
-from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
+from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Options
 from eventveil.mechanisms.forecasting import pace
 from eventveil.mechanisms.forecasting.harmonics import periods_of
 from eventveil.mechanisms.movement import ROUNDING, Movement
@@ -85,9 +85,7 @@ class Fast(WEventMechanism):
         self._errors: list[float] = []
 
     @classmethod
-    def can_spend(
-        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
-    ) -> bool:
+    def can_spend(cls, spend: Spend, window: int, units: int, columns: int, options: Options) -> bool:
         """See ``Mechanism.can_spend``: a sample, or nothing."""
         return spend in (Spend(0, units // 2 // samples_of(window, options)), Spend(0, 0))
 
@@ -190,7 +188,7 @@ class Fast(WEventMechanism):
         self._sampled, self._taken, self._interval, self._errors = sampled, taken, interval, errors
 
 
-def samples_of(window: int, options: Mapping[str, object]) -> int:
+def samples_of(window: int, options: Options) -> int:
     """The most samples in a block. Raises ValueError for options that no such mechanism can have."""
     return whole_option(options, "max_samples", max(1, window // 4), 1, window)
 

@@ -26,7 +26,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, ClassVar, cast
 
-from eventveil.mechanisms.base import RELEASE_LIMIT, Guarantee, Release
+from eventveil.mechanisms.base import RELEASE_LIMIT, Guarantee, Options, Release
 from eventveil.mechanisms.event_level import SPAN_LIMIT
 from eventveil.mechanisms.publishing import PublishingMechanism, integers, whole_option
 from eventveil.mechanisms.segmentation import Groups, partition
@@ -84,9 +84,7 @@ class HorizonMechanism(PublishingMechanism):
             self._groups = partition(self._history, self._parts, self._delta, fixed)
 
     @classmethod
-    def can_spend(
-        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
-    ) -> bool:
+    def can_spend(cls, spend: Spend, window: int, units: int, columns: int, options: Options) -> bool:
         """See ``Mechanism.can_spend``: a whole fraction of the budget, or nothing."""
         if not spend.publish:
             return spend == Spend(0, 0)

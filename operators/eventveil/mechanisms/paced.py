@@ -40,7 +40,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Release
+from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Options, Release
 from eventveil.mechanisms.forecasting.evidence import above_chance
 from eventveil.mechanisms.forecasting.harmonics import periods_of
 from eventveil.mechanisms.forecasting.pace import latest, unaliased
@@ -86,9 +86,7 @@ class Paced(WEventMechanism):
         self._left = np.ones(self._columns)  # the part of the last surprise that was not followed
 
     @classmethod
-    def can_spend(
-        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
-    ) -> bool:
+    def can_spend(cls, spend: Spend, window: int, units: int, columns: int, options: Options) -> bool:
         """See ``Mechanism.can_spend``: one of the parts, or nothing."""
         parts = units // spend.publish if 0 < spend.publish <= units else 0
         whole = 0 < parts <= window and units // parts == spend.publish

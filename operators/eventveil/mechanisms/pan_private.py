@@ -63,7 +63,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.mechanisms.base import RELEASE_LIMIT, Chosen, Counts, Release
+from eventveil.mechanisms.base import RELEASE_LIMIT, Chosen, Counts, Options, Release
 from eventveil.mechanisms.budget_absorption import BudgetAbsorption
 from eventveil.mechanisms.budget_distribution import BudgetDistribution
 from eventveil.mechanisms.dissimilarity import DissimilarityMechanism, units_of_test
@@ -112,9 +112,7 @@ class PanPrivate(DissimilarityMechanism):
     _intruded = False
 
     @classmethod
-    def can_spend(
-        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
-    ) -> bool:
+    def can_spend(cls, spend: Spend, window: int, units: int, columns: int, options: Options) -> bool:
         """See ``Mechanism.can_spend``: an announced look forces a publication without a test."""
         if options.get("pan_private") == "announced" and spend.test == 0 and spend.publish:
             spend = Spend(units_of_test(units, columns, options), spend.publish)
@@ -130,13 +128,13 @@ class PanPrivate(DissimilarityMechanism):
         return None if offer is None else self._half_scale(offer)
 
     @classmethod
-    def most_published(cls, window: int, units: int, columns: int, options: Mapping[str, object]) -> int:
+    def most_published(cls, window: int, units: int, columns: int, options: Options) -> int:
         """See ``Mechanism.most_published``: what a look that nobody notices may cost is left over."""
         return cls._most(units - window * units_of_test(units, columns, options), options)
 
     @classmethod
     @abstractmethod
-    def _most(cls, publications: int, options: Mapping[str, object]) -> int:
+    def _most(cls, publications: int, options: Options) -> int:
         """What of the units that tests leave in a window publications may spend."""
 
     def open(self) -> Counters | None:
@@ -272,9 +270,7 @@ class PanPrivateDistribution(PanPrivate, BudgetDistribution):
         return self._cap // 2
 
     @classmethod
-    def can_spend(
-        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
-    ) -> bool:
+    def can_spend(cls, spend: Spend, window: int, units: int, columns: int, options: Options) -> bool:
         """See ``Mechanism.can_spend``: at most half of the cap."""
         half = spend.publish <= cls.most_published(window, units, columns, options) // 2
         return super().can_spend(spend, window, units, columns, options) and half
@@ -284,7 +280,7 @@ class PanPrivateDistribution(PanPrivate, BudgetDistribution):
         return self._most(self._publication_units, self._options)
 
     @classmethod
-    def _most(cls, publications: int, options: Mapping[str, object]) -> int:
+    def _most(cls, publications: int, options: Options) -> int:
         return 2 * publications // 3 if options.get("pan_private") == "single" else publications
 
 
@@ -296,11 +292,11 @@ class PanPrivateAbsorption(PanPrivate, BudgetAbsorption):
         return offer if offer is not None and offer >= self._least_offer else None
 
     @classmethod
-    def _most(cls, publications: int, options: Mapping[str, object]) -> int:
+    def _most(cls, publications: int, options: Options) -> int:
         return cls._part_of(publications, options)
 
     @classmethod
-    def _part_of(cls, share: int, options: Mapping[str, object]) -> int:
+    def _part_of(cls, share: int, options: Options) -> int:
         return share // 2 if options.get("pan_private") == "single" else share
 
 

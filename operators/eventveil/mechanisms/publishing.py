@@ -43,6 +43,7 @@ from eventveil.mechanisms.base import (
     Counts,
     Guarantee,
     Mechanism,
+    Options,
     Release,
 )
 from eventveil.mechanisms.gaussian import gaussian_of
@@ -360,7 +361,7 @@ def read_only(counts: Counts) -> Counts:
     return counts
 
 
-def whole_option(options: Mapping[str, object], name: str, default: int, low: int, high: int) -> int:
+def whole_option(options: Options, name: str, default: int, low: int, high: int) -> int:
     """An option that is a whole number in low..high, or such a number as text; UnfitSetting otherwise."""
     value = options.get(name, default)
     if isinstance(value, str) and value.isdecimal():

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from eventveil.mechanisms import sampling
 from eventveil.mechanisms.arithmetic import Floats
-from eventveil.mechanisms.base import RELEASE_LIMIT, Chosen, Counts
+from eventveil.mechanisms.base import RELEASE_LIMIT, Chosen, Counts, Options
 from eventveil.mechanisms.event_level import GRID, EventLevelMechanism
 from eventveil.mechanisms.movement import ROUNDING, Movement
 from eventveil.mechanisms.packing import data_of
@@ -154,9 +154,7 @@ class RetroactiveGrouping(EventLevelMechanism):
         return scale / GRID, scale
 
     @classmethod
-    def can_spend(
-        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
-    ) -> bool:
+    def can_spend(cls, spend: Spend, window: int, units: int, columns: int, options: Options) -> bool:
         """See ``Mechanism.can_spend``: the whole budget; the first timestamp has no test."""
         return spend.publish > 0 and (sum(spend) == units or (not spend.test and spend.publish < units))
 

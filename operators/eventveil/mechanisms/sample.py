@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from eventveil.mechanisms import gaussian
-from eventveil.mechanisms.base import Counts
+from eventveil.mechanisms.base import Counts, Options
 from eventveil.mechanisms.forecasting import pace
 from eventveil.mechanisms.forecasting.harmonics import periods_of
 from eventveil.mechanisms.publishing import TIMESTAMP_LIMIT, integer_between
@@ -47,9 +47,7 @@ class Sample(WEventMechanism):
         self._due = 0  # the timestamp from which on a publication is due
 
     @classmethod
-    def can_spend(
-        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
-    ) -> bool:
+    def can_spend(cls, spend: Spend, window: int, units: int, columns: int, options: Options) -> bool:
         """See ``Mechanism.can_spend``: all or nothing."""
         return spend in (Spend(0, units), Spend(0, 0))
 

@@ -10,11 +10,10 @@ released counts. Changed: the noise is discrete, the sensitivity may exceed 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import ClassVar
 
-from eventveil.mechanisms.base import Counts
+from eventveil.mechanisms.base import Counts, Options
 from eventveil.mechanisms.horizon import HorizonMechanism
 from eventveil.privacy.ledger import Spend
 
@@ -29,9 +28,7 @@ class ShpPoint(HorizonMechanism):
         return 0 if self._horizon.exhausted else self.units // self._window
 
     @classmethod
-    def can_spend(
-        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
-    ) -> bool:
+    def can_spend(cls, spend: Spend, window: int, units: int, columns: int, options: Options) -> bool:
         """See ``Mechanism.can_spend``: its part, or nothing once the horizon has passed."""
         return spend in (Spend(0, units // window), Spend(0, 0))
 

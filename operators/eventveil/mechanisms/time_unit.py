@@ -11,7 +11,6 @@ sensitivity may exceed 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import ClassVar
 
@@ -19,7 +18,7 @@ import numpy as np
 
 from eventveil.mechanisms import gaussian
 from eventveil.mechanisms.arithmetic import Floats
-from eventveil.mechanisms.base import RELEASE_LIMIT, Counts
+from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Options
 from eventveil.mechanisms.event_level import GRID, EventLevelMechanism
 from eventveil.mechanisms.rolled import RolledUp
 from eventveil.privacy.ledger import Spend
@@ -47,9 +46,7 @@ class TimeUnit(RolledUp, EventLevelMechanism):
         return np.array([len(self._units) * self._variance(self.units)])
 
     @classmethod
-    def can_spend(
-        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
-    ) -> bool:
+    def can_spend(cls, spend: Spend, window: int, units: int, columns: int, options: Options) -> bool:
         """See ``Mechanism.can_spend``: nothing else than all of it."""
         return spend == Spend(0, units)
 

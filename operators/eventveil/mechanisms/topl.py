@@ -21,7 +21,7 @@ decides, not what another machine would compute. Reports that do not fit the pha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from eventveil.local import control
 from eventveil.mechanisms import local_estimator
-from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Guarantee, Mechanism, Release
+from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Guarantee, Mechanism, Options, Release
 from eventveil.mechanisms.movement import ROUNDING
 from eventveil.mechanisms.publishing import integer_between, integers, read_only, units_of, whole_option
 from eventveil.model.topology import Level, MechanismSettings
@@ -84,9 +84,7 @@ class Topl(Mechanism):
         )
 
     @classmethod
-    def can_spend(
-        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
-    ) -> bool:
+    def can_spend(cls, spend: Spend, window: int, units: int, columns: int, options: Options) -> bool:
         """See ``Mechanism.can_spend``: always all of it, because that is what the reports have cost."""
         return spend == Spend(0, units)
 

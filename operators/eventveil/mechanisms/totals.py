@@ -47,7 +47,7 @@ import numpy as np
 
 from eventveil.mechanisms import gaussian, nested_gaussian
 from eventveil.mechanisms.arithmetic import Floats
-from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Guarantee, Nesting, Release
+from eventveil.mechanisms.base import RELEASE_LIMIT, Counts, Guarantee, Nesting, Options, Release
 from eventveil.mechanisms.movement import noise_variance
 from eventveil.mechanisms.nested import NestedNoise, fanouts_of, largest_draw, powers
 from eventveil.mechanisms.nested_gaussian import NestedGaussian
@@ -140,14 +140,12 @@ class Totals(PublishingMechanism):
         return np.array([powers(one, fanouts_of(self._lengths)).variance(self._of_draw)])
 
     @classmethod
-    def squares(cls, periods: int, options: Mapping[str, object]) -> int:
+    def squares(cls, periods: int, options: Options) -> int:
         """See ``Mechanism.squares``: noise of timestamps is correlated within the longest block."""
         return nested_gaussian.squares(_lengths(options), periods)
 
     @classmethod
-    def can_spend(
-        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
-    ) -> bool:
+    def can_spend(cls, spend: Spend, window: int, units: int, columns: int, options: Options) -> bool:
         """See ``Mechanism.can_spend``: nothing else than all of it."""
         return spend == Spend(0, units)
 
@@ -174,7 +172,7 @@ class Totals(PublishingMechanism):
         return state_numbers(nested.bytes_of(_lengths(settings.options), columns)), 0
 
 
-def _lengths(options: Mapping[str, object]) -> tuple[int, ...]:
+def _lengths(options: Options) -> tuple[int, ...]:
     """1, and the lengths of the blocks. Raises UnfitSetting."""
     longest = nested_gaussian.LONGEST_BLOCK if options.get("noise") == "gaussian" else LONGEST_BLOCK
     text = options.get("blocks", ",".join(map(str, DEFAULT_BLOCKS)))

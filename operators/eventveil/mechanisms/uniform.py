@@ -10,12 +10,11 @@ spends exactly N. Changed: the noise is discrete, the sensitivity may exceed 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import ClassVar
 
 from eventveil.mechanisms import gaussian
-from eventveil.mechanisms.base import Counts
+from eventveil.mechanisms.base import Counts, Options
 from eventveil.mechanisms.rolled import RolledUp
 from eventveil.mechanisms.w_event import WEventMechanism
 from eventveil.privacy.ledger import Spend
@@ -32,9 +31,7 @@ class Uniform(RolledUp, WEventMechanism):
     columns_apart: ClassVar[bool] = True
 
     @classmethod
-    def can_spend(
-        cls, spend: Spend, window: int, units: int, columns: int, options: Mapping[str, object]
-    ) -> bool:
+    def can_spend(cls, spend: Spend, window: int, units: int, columns: int, options: Options) -> bool:
         """See ``Mechanism.can_spend``: its part, or nothing after a change of terms."""
         return spend in (Spend(0, units // window), Spend(0, 0))
 
