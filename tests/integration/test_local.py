@@ -103,10 +103,6 @@ class Reports(Application):
     def made(self, asked: Control, values: Iterable[int]) -> Iterator[str]:
         return (asked.report(value, self._randomness) for value in values)
 
-    def audit(self) -> str:
-        self._wait_for_decisions()
-        return self.command("ledger", str(self.path))
-
 
 def milliseconds(at: int | str) -> int:
     return at if isinstance(at, int) else round(datetime.fromisoformat(at).timestamp() * 1000)

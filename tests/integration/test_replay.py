@@ -6,21 +6,18 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer, TopicPartition
-from numpy.typing import NDArray
 
 from eventveil.advise.reading import read_events
 from eventveil.cli.main import main
 from eventveil.kafka.admin import Admin
 from eventveil.kafka.log import read_topic
 from eventveil.model.timeline import format_rfc3339
-from eventveil.model.topology import Kafka, Stream
+from eventveil.model.topology import Kafka
 from eventveil.replay.inputs import TopicInput
 from eventveil.replay.rekeying import open_topic
 from eventveil.replay.run import Replay, replay
@@ -37,20 +34,12 @@ from tests.kafka.topics import (
     transactional_producer,
     unique,
 )
+from tests.unit.replay.history import zero_noise
 from tests.worker.application import ORIGIN, Application, Traffic, java_partition
 
 INTERVAL = 250
 SECONDS = 5
 NewApplication = Callable[..., Application]
-
-
-class ZeroNoise:
-    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        return np.zeros(size, np.int64)
-
-
-def zero_noise(_: Stream) -> ZeroNoise:
-    return ZeroNoise()
 
 
 @pytest.fixture

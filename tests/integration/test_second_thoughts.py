@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer
 
@@ -37,13 +36,6 @@ def call(command: str, path: str, *arguments: str) -> tuple[int, str]:
     """Status and output, in which what is advised has the path, unlike what a worker says here."""
     found = CliRunner().invoke(main, [command, path, *arguments], catch_exceptions=False)
     return found.exit_code, found.output.replace(path, "TOPOLOGY")
-
-
-@pytest.fixture
-def application(kafka: str, tmp_path: Path) -> Application:
-    made = Application(kafka, tmp_path)
-    made.create()
-    return made
 
 
 def names(application: Application) -> set[str]:

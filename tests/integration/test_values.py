@@ -79,10 +79,6 @@ class Values(Application):
             assert time.monotonic() < deadline, f"{len(found)} of {count}"
             time.sleep(0.3)
 
-    def audit(self) -> str:
-        self._wait_for_decisions()
-        return self.command("ledger", str(self.path))
-
 
 TOPS = {"kind": "tops", "epsilon": 1, "held": 40, "chunk": 64, "fanout": 4, "smoothed": 1, "drift": 1.5}
 PAK = {"kind": "pak", "epsilon": 1, "delta": 1e-6, "held": 60, "chunk": 128}

@@ -195,6 +195,11 @@ class Application:
             local=_local(mechanism, fields),
         )
 
+    def audit(self) -> str:
+        """What ``eventveil ledger`` says; nothing may run meanwhile."""
+        self._wait_for_decisions()
+        return self.command("ledger", str(self.path))
+
     def verify(self, stream: str = "places") -> Report:
         """Hold everything that the topics have of a stream against the rules; nothing may run meanwhile."""
         self._wait_for_decisions()

@@ -15,9 +15,6 @@ from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from eventveil.mechanisms.registry import KINDS
 from eventveil.model.records import Chunk
 from eventveil.model.topology import (
@@ -34,15 +31,11 @@ from eventveil.model.topology import (
 from eventveil.replay.inputs import FileInput, Input
 from eventveil.replay.releasing import Released
 from eventveil.replay.run import Replay, replay
+from tests.unit.support import ZeroNoise
 
 HOUR = 3_600_000
 ORIGIN = 1_356_998_400_000  # 2013-01-01T00:00:00Z
 COLUMNS = ("ATL", "BOS", "ORD")
-
-
-class ZeroNoise:
-    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        return np.zeros(size, np.int64)
 
 
 def zero_noise(_: Stream) -> ZeroNoise:
