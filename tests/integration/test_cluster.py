@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from tests.kafka.cluster import BROKERS, CONTROLLER, Cluster, three_brokers
 from tests.kafka.jars import missing_tools
 from tests.kafka.links import Way
 from tests.kafka.topics import produce, read, unique, values
+from tests.worker.waiting import until
 
 pytestmark = pytest.mark.skipif(bool(missing_tools()), reason="; ".join(missing_tools()))
 
@@ -24,13 +23,6 @@ def topic(cluster: Cluster) -> str:
     name = cluster.place_topic(unique("topic"), [[1, 2, 3]], {"min.insync.replicas": "2"})
     produce(cluster.bootstrap, name, ["before"])
     return name
-
-
-def until(condition: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
 
 
 def in_sync(cluster: Cluster, topic: str, asked: int) -> set[int]:

@@ -14,7 +14,7 @@ from tests.kafka.topics import read
 from tests.worker.application import ORIGIN, Application
 from tests.worker.process import WorkerProcess
 from tests.worker.taking_over import refusals
-from tests.worker.waiting import last_release
+from tests.worker.waiting import last_release, until, wait_for_timestamp
 from tests.worker.watch import Watch
 
 WINDOW = 1000
@@ -83,13 +83,6 @@ def go_on(application: Application, engine: Engine, releases: int) -> None:
         time.sleep(0.2)
 
 
-def wait_for(application: Application, timestamp: int) -> None:
-    deadline = time.monotonic() + 120
-    while last_release(application, application.sink) < timestamp:
-        assert time.monotonic() < deadline, f"no release of {timestamp}"
-        time.sleep(0.2)
-
-
 def test_a_watermark_holds_a_stream_that_goes_on_under_other_terms_and_is_replayed(
     kafka: str, tmp_path: Path
 ) -> None:
@@ -108,22 +101,21 @@ def test_a_watermark_holds_a_stream_that_goes_on_under_other_terms_and_is_replay
                 time.sleep(0.2)
             # By now the other partition may wait for its next one too.
             watch.until(lambda found: found["eventveil_held_partitions", "watermark"] >= 1)
-            while not any("an engine that has not marked" in one for one in watch.obstacles()):
-                assert time.monotonic() < deadline, watch.obstacles()
-                time.sleep(0.1)
-            wait_for(application, complete)
+            words = "an engine that has not marked"
+            until(lambda: any(words in one for one in watch.obstacles()), watch.obstacles)
+            wait_for_timestamp(application, complete)
             assert last_release(application, application.sink) == complete, "released without its watermark"
             assert "watermark" in worker.log.read_text()
             # Long due, and not complete: the newest number counts.
             engine.count(PAGES[1], ORIGIN + (held - 1) * WINDOW, 4711)
             engine.complete(1)
-            wait_for(application, held)
+            wait_for_timestamp(application, held)
             while watch.get("/health/ready")[0] != 200:
                 assert time.monotonic() < deadline + 60, watch.obstacles()
                 engine.complete(0, 1)
                 time.sleep(0.2)
             last = engine.complete(0, 1)
-            wait_for(application, last)
+            wait_for_timestamp(application, last)
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
 
@@ -139,7 +131,7 @@ def test_a_watermark_holds_a_stream_that_goes_on_under_other_terms_and_is_replay
     with running(application, tmp_path) as worker:
         go_on(application, engine, 3)
         last = engine.complete(0, 1)
-        wait_for(application, last)
+        wait_for_timestamp(application, last)
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
 

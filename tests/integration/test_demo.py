@@ -21,6 +21,7 @@ from benchmarks.demo.flights import first_flights, true_counts
 from eventveil.kafka.admin import Admin
 from eventveil.topology.loading import load
 from tests.kafka.jars import missing_tools
+from tests.worker.waiting import until
 
 ROOT = Path(__file__).parents[2]
 MARK = "EVENTVEIL_DEMO_TEST"
@@ -132,10 +133,7 @@ def test_an_interrupted_demo_leaves_no_process_and_no_temporary_file(
 ) -> None:
     demo = Demo(tmp_path, "local")
     if moment == "broker starting":
-        deadline = time.monotonic() + 180
-        while not any("kafka.Kafka" in command for command in demo.processes()):
-            assert time.monotonic() < deadline, demo.processes()
-            time.sleep(0.05)
+        until(lambda: any("kafka.Kafka" in command for command in demo.processes()), demo.processes)
     else:
         demo.wait_for_file("worker.log", "owns")
         assert len(demo.processes()) >= 3

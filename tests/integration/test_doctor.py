@@ -24,6 +24,7 @@ from eventveil.cli.main import main
 from tests.kafka.topics import LOG_APPEND_TIME, alter_topic, create_topic, read, unique
 from tests.unit.doctor.making import FILE
 from tests.worker.process import WorkerProcess
+from tests.worker.waiting import until
 
 PARTITIONS, EVENTS = 20, 400
 
@@ -224,10 +225,7 @@ def test_a_web_shops_topic_goes_in_with_the_doctor_as_a_guide(
         assert created.exit_code == 0, created.output
         with WorkerProcess("tests.worker.silent", output, tmp_path / "log", "6") as worker:
             worker.wait_for_log(" ready")
-            deadline = time.monotonic() + 180
-            while len([*read(kafka, f"{name}.views.sanitized")]) < 4:
-                assert time.monotonic() < deadline, (tmp_path / "log").read_text()
-                time.sleep(0.5)
+            until(lambda: len(read(kafka, f"{name}.views.sanitized")) >= 4, worker.log.read_text)
             told = CliRunner().invoke(main, [*status, "--json"], catch_exceptions=False)
             tailed = CliRunner().invoke(main, [*tail, "--json"], catch_exceptions=False)
             # What was appended late, on a busy machine, is a dead letter by then.

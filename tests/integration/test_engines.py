@@ -21,6 +21,7 @@ from tests.kafka.jars import jars_of
 from tests.kafka.topics import create_topic, read
 from tests.worker.application import ORIGIN, Application
 from tests.worker.process import ROOT, WorkerProcess
+from tests.worker.waiting import until
 
 EXAMPLE = ROOT / "examples" / "kafka-streams"
 PAGES = ["home", "shop", "help", "nowhere"]
@@ -163,11 +164,8 @@ def released(application: Application) -> dict[int, Counter[str]]:
     return found
 
 
-def wait_until_released(application: Application, start: int, seconds: float = 180) -> None:
-    deadline = time.monotonic() + seconds
-    while max(released(application), default=0) < start:
-        assert time.monotonic() < deadline, f"no release of {start} within {seconds} s"
-        time.sleep(0.5)
+def wait_until_released(application: Application, start: int) -> None:
+    until(lambda: max(released(application), default=0) >= start)
 
 
 def test_kafka_streams_counts_exactly_once_through_kills_of_both(

@@ -14,7 +14,7 @@ from tests.integration.test_topics_changed import Events
 from tests.kafka.topics import abandon, read, transactional_producer
 from tests.worker.application import ORIGIN, Application
 from tests.worker.process import WorkerProcess
-from tests.worker.waiting import last_release, wait_for_releases
+from tests.worker.waiting import last_release, until, wait_for_releases
 from tests.worker.watch import Watch
 
 HELD = "eventveil_held_partitions"
@@ -32,10 +32,11 @@ def running(application: Application, tmp_path: Path) -> WorkerProcess:
 
 
 def wait_until_held(watch: Watch, words: str, reason: str, partitions: int) -> None:
-    deadline = time.monotonic() + 120
-    while not any(words in one for one in watch.obstacles()) or watch.metrics()[HELD, reason] != partitions:
-        assert time.monotonic() < deadline, watch.obstacles()
-        time.sleep(0.1)
+    def is_held() -> bool:
+        told = any(words in one for one in watch.obstacles())
+        return told and watch.metrics()[HELD, reason] == partitions
+
+    until(is_held, watch.obstacles)
 
 
 def kinds_of(application: Application) -> Counter[int]:

@@ -20,6 +20,7 @@ from eventveil.topology.loading import load
 from tests.kafka.topics import produce, settled, transact, transactional_producer, unique
 from tests.unit.read.making import record
 from tests.worker.application import COLUMNS, ORIGIN, Application
+from tests.worker.waiting import until
 
 
 def released(timestamp: int, count: int = 700) -> bytes:
@@ -78,10 +79,7 @@ def test_status_and_tail_read_what_is_public(application: Application, kafka: st
     shown = Shown(load(path, {}))
     assert f"timestamp {last - 1}, fresh" in shown.serve([], {}).text
     transact(writer, application.sink, [released(last)])
-    give_up = time.monotonic() + 180
-    while f"timestamp {last}, fresh" not in shown.serve([], {}).text:
-        assert time.monotonic() < give_up
-        time.sleep(0.1)
+    until(lambda: f"timestamp {last}, fresh" in shown.serve([], {}).text)
     last += 1
 
     answers: list[tuple[int, str]] = []

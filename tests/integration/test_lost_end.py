@@ -24,11 +24,11 @@ from tests.kafka.ports import HOST, reserve
 from tests.kafka.topics import end_offset, read
 from tests.worker.application import ORIGIN, Application
 from tests.worker.checks import worker
-from tests.worker.waiting import last_release
+from tests.worker.waiting import wait_for_timestamp
 
 pytestmark = pytest.mark.skipif(bool(missing_tools()), reason="; ".join(missing_tools()))
 PARTED = "records that were read are gone; new ones have their offsets"
-INTERVAL, LATENESS, PATIENCE = 2000, 5000, 180.0
+INTERVAL, LATENESS = 2000, 5000
 
 
 @pytest.fixture
@@ -56,13 +56,6 @@ def send(application: Application, place: str, number: int) -> int:
     return (now - ORIGIN) // INTERVAL + 1
 
 
-def wait_for(application: Application, timestamp: int) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while last_release(application, application.sink) < timestamp:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
 def counted(application: Application) -> Counter[str]:
     """How many events of each place were released; every timestamp once."""
     found: Counter[str] = Counter()
@@ -87,15 +80,15 @@ def test_a_source_that_lost_its_end_and_grew_again_stops_the_worker_and_a_migrat
     log = next(one for one in (tmp_path / "broker").rglob(f"{application.source}-0") if one.is_dir())
     with worker(application, tmp_path) as running:
         running.wait_for_log("ready")
-        wait_for(application, send(application, "north", 5))
+        wait_for_timestamp(application, send(application, "north", 5))
         broker.stop()
         shutil.copytree(log, tmp_path / "copy")
         broker.start()
-        wait_for(application, send(application, "east", 5))
+        wait_for_timestamp(application, send(application, "east", 5))
         # Ordinary restarts, after which another epoch has all that there was.
         broker.kill()
         broker.start()
-        wait_for(application, send(application, "north", 2))
+        wait_for_timestamp(application, send(application, "north", 2))
         told = running.log.read_text()
         assert PARTED not in told
         assert "Stopping" not in told
@@ -133,7 +126,7 @@ def test_a_source_that_lost_its_end_and_grew_again_stops_the_worker_and_a_migrat
     assert "lost.from" in told
     assert application.command("migrate", str(application.path), "--apply") == "places: unchanged\n"
     with worker(application, tmp_path, "after"):
-        wait_for(application, newest)
+        wait_for_timestamp(application, newest)
     # All that the log has now counts, and what it had before stays counted.
     assert counted(application) == {"north": 7, "east": 5, "south": 12}
     # Of what is read again, some may belong to timestamps that were closed before.
@@ -154,14 +147,14 @@ def test_a_worker_finds_brokers_that_have_other_addresses_by_its_bootstrap_addre
     application.write()
     with worker(application, tmp_path) as running:
         running.wait_for_log("ready")
-        wait_for(application, send(application, "north", 5))
+        wait_for_timestamp(application, send(application, "north", 5))
         broker.release()
         another.release()
         moved = LocalBroker(directory, another.port)
         moved.start()
         try:
             application.bootstrap = moved.bootstrap
-            wait_for(application, send(application, "east", 5))
+            wait_for_timestamp(application, send(application, "east", 5))
         finally:
             moved.release()
 

@@ -7,7 +7,7 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,7 +43,7 @@ from tests.worker.checks import last_closed
 from tests.worker.process import WorkerProcess
 from tests.worker.silent import Silence
 from tests.worker.taking_over import refusals
-from tests.worker.waiting import last_release
+from tests.worker.waiting import last_release, until, wait_for_timestamp
 
 #: Each event is to be in time, however long sending takes.
 INTERVAL, LATENESS = 500, 5000
@@ -60,10 +60,7 @@ def run(application: Application, events: list[tuple[str, int, int]] | None = No
             send(application, source, partitions, number)
         wanted = (time.time_ns() // 1_000_000 - ORIGIN) // INTERVAL + 1
         for stream in application.document["streams"].values():
-            deadline = time.monotonic() + 180
-            while last_release(application, stream["sink"]["topic"]) < wanted:
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
+            wait_for_timestamp(application, wanted, stream["sink"]["topic"])
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
 
@@ -78,13 +75,6 @@ def send(application: Application, source: str, partitions: int, number: int, fi
         value = json.dumps({"user": user, "place": "north", "time": now})
         producer.produce(source, value, partition=java_partition(user, partitions))
     assert producer.flush(30) == 0
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def counted(application: Application, sink: str) -> dict[int, int]:
@@ -373,12 +363,12 @@ def test_partial_counts_that_were_not_released_are_made_again(kafka: str, tmp_pa
         abandon(stranger, partials, [b"{}"], plan.partials_partition)
         send(application, application.source, 3, 40)
         wanted = (time.time_ns() // 1_000_000 - ORIGIN) // INTERVAL + 1
-        wait_until(lambda: last_closed(application, isolation="read_uncommitted") >= wanted)
+        until(lambda: last_closed(application, isolation="read_uncommitted") >= wanted)
         worker.kill()
     assert last_release(application, application.sink) < wanted
     stranger.abort_transaction(30)
     cluster = Cluster(Kafka(kafka))
-    wait_until(lambda: cluster.group_members(application.name) == 0)
+    until(lambda: cluster.group_members(application.name) == 0)
     for partition in range(2):
         end = end_offset(kafka, partials, partition=partition)
         place = TopicPartition(partials, partition, end)

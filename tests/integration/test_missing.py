@@ -24,6 +24,7 @@ from tests.kafka.second import NODE, SecondBroker, second_broker
 from tests.kafka.topics import read, transactional_producer, unique
 from tests.worker.application import Application, Traffic
 from tests.worker.process import WorkerProcess
+from tests.worker.waiting import until
 
 MISSING = 1
 #: In the log of a worker, when it resumes releases.
@@ -100,19 +101,13 @@ def wait_until_quiet(application: Application, seconds: float = 5) -> int:
 
 def wait_until_taken_over(log: Path, before: int) -> None:
     """Until a worker has taken the release task over once more than ``before`` times."""
-    deadline = time.monotonic() + 180
-    while len(TAKEN_OVER.findall(log.read_text())) <= before:
-        assert time.monotonic() < deadline, "no worker takes over"
-        time.sleep(0.2)
+    until(lambda: len(TAKEN_OVER.findall(log.read_text())) > before)
 
 
 def wait_until_leaderless(application: Application) -> None:
     """Until the first broker says that the partition on the second one has no leader."""
-    deadline = time.monotonic() + 180
     cluster = Cluster(Kafka(application.bootstrap))
-    while cluster.leaderless(application.source) != {MISSING}:
-        assert time.monotonic() < deadline, "the cluster does not notice that a broker is gone"
-        time.sleep(0.2)
+    until(lambda: cluster.leaderless(application.source) == {MISSING})
 
 
 def test_timestamps_go_on_without_a_partition_that_was_gone_before_they_were_due_and_others_wait(

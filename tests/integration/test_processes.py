@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 from eventveil.counting.counter import Partial
 from tests.kafka.topics import read
 from tests.worker.application import COLUMNS, Application, Traffic
 from tests.worker.process import WorkerProcess
-from tests.worker.waiting import settle
+from tests.worker.waiting import settle, until
 
 
 def test_two_processes_share_partitions_and_one_that_is_killed_loses_and_repeats_nothing(
@@ -25,13 +23,13 @@ def test_two_processes_share_partitions_and_one_that_is_killed_loses_and_repeats
     log = tmp_path / "worker.log"
     options = ("--processes", "2", "--member", "host", "--metrics", "127.0.0.1:0")
     with WorkerProcess("eventveil", application.path, log, *options) as command:
-        until(lambda: owners(log) == {"1", "2"}, "both own a partition of the source")
+        until(lambda: owners(log) == {"1", "2"})
         with Traffic(application, 5) as traffic:
             settle(application)
             before = log.read_text()
             os.kill(processes(before)[-2], signal.SIGKILL)
-            until(lambda: len(processes(log.read_text())) == 3, "it is restarted")
-            until(lambda: "[1]: ready" in since(log, before), "it is ready again")
+            until(lambda: len(processes(log.read_text())) == 3)
+            until(lambda: "[1]: ready" in since(log, before))
         settle(application)
         assert (
             "worker 1 was killed by signal 9; restarting in 2 s, other workers running: 1" in log.read_text()
@@ -64,15 +62,6 @@ def counted(application: Application, last: int) -> dict[int, Counter[str]]:
                 if one.timestamp <= last:
                     found[one.timestamp][COLUMNS[column]] += count
     return dict(found)
-
-
-def until(done: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    """Wait for it. Raises TimeoutError."""
-    deadline = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > deadline:
-            raise TimeoutError(what)
-        time.sleep(0.1)
 
 
 def owners(log: Path) -> set[str]:

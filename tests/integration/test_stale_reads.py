@@ -20,19 +20,13 @@ from tests.kafka.cluster import Cluster
 from tests.kafka.jars import missing_tools
 from tests.kafka.links import MISLED, Link
 from tests.kafka.topics import COMPACTED, unique
+from tests.worker.waiting import until
 
 pytestmark = pytest.mark.skipif(bool(missing_tools()), reason="; ".join(missing_tools()))
 
 TAKE_OVERS = 4
 DEPOSED, OTHERS = 1, (2, 3)
 links_of = reader.links
-
-
-def until(condition: Callable[[], bool], seconds: float = 180) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
 
 
 def believes(cluster: Cluster, topic: str, asked: int) -> int:
@@ -145,6 +139,6 @@ def test_a_take_over_that_meets_the_deposed_leader_only_is_a_doubt_until_the_cut
             return False
         raise AssertionError("it was believed")
 
-    until(is_doubted, 120)
+    until(is_doubted)
     cluster.heal()
     insist(lambda: FencedTable(everybody, owner, topic, 0).take_over())

@@ -18,7 +18,7 @@ from tests.kafka.topics import LOG_APPEND_TIME, create_topic, end_offset, grow_t
 from tests.worker.application import ORIGIN, Application
 from tests.worker.checks import last_closed
 from tests.worker.process import WorkerProcess
-from tests.worker.waiting import last_release, wait_for_releases
+from tests.worker.waiting import wait_for_releases, wait_for_timestamp
 
 INTERVAL, LATENESS = 500, 300
 
@@ -160,13 +160,6 @@ def divided(application: Application, since: int) -> tuple[Counter[int], int]:
 
 def now(application: Application) -> int:
     return (time.time_ns() // 1_000_000 - ORIGIN) // application.interval + 1
-
-
-def wait_for_timestamp(application: Application, timestamp: int) -> None:
-    deadline = time.monotonic() + 180
-    while last_release(application, application.sink) < timestamp:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 @pytest.mark.parametrize("records", [0, 300], ids=["empty", "filled beyond the old offsets"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,9 @@ from tests.kafka.cluster import Cluster
 from tests.kafka.jars import missing_tools
 from tests.worker.application import Application, Traffic
 from tests.worker.placed import place_topics
-from tests.worker.waiting import last_release, wait_for_releases
+from tests.worker.waiting import last_release, until, wait_for_releases
 
 pytestmark = pytest.mark.skipif(bool(missing_tools()), reason="; ".join(missing_tools()))
-PATIENCE = 120.0
 #: Partitions of the changelog.
 PARTIALS = 2
 
@@ -58,16 +56,10 @@ def _rewind(cluster: Cluster, topic: str) -> None:
         cluster.kill(1)
         cluster.kill(2)
         cluster.start(3)
-        deadline = time.monotonic() + PATIENCE
-        while {cluster.asked(3, topic).leaders.get((topic, one)) for one in range(PARTIALS)} != {3}:
-            assert time.monotonic() < deadline, "no unclean election"
-            time.sleep(0.1)
+        until(lambda: {cluster.asked(3, topic).leaders.get((topic, one)) for one in range(PARTIALS)} == {3})
         cluster.start(1, 2)
         cluster.wait_until_in_sync()
 
 
 def _wait_until_it_stops(worker: ChaosWorker) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while worker.running:
-        assert time.monotonic() < deadline, worker.log.read_text()[-2000:]
-        time.sleep(0.2)
+    until(lambda: not worker.running, lambda: worker.log.read_text()[-2000:])

@@ -17,6 +17,19 @@ _LAST_OFFSETS = 200
 _PATIENCE = 180.0
 
 
+def until(holds: Callable[[], object], told: Callable[[], object] = lambda: "it did not happen") -> None:
+    """Wait until something holds; ``told`` says how it stands if it never does."""
+    deadline = time.monotonic() + _PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, told()
+        time.sleep(0.1)
+
+
+def wait_for_timestamp(application: Application, timestamp: int, sink: str | None = None) -> None:
+    """Wait until a timestamp is released, or a later one."""
+    until(lambda: last_release(application, sink or application.sink) >= timestamp)
+
+
 def wait_for_releases(
     application: Application, count: int, seconds: float = _PATIENCE, sink: str | None = None
 ) -> int:

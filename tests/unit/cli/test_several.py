@@ -19,6 +19,7 @@ import pytest
 from eventveil.cli.run import ProcessShare, WorkerSettings
 from eventveil.cli.several import Pauses, WorkerProcesses
 from tests.unit.cli.stand_in import PATIENCE, Work
+from tests.worker.waiting import until
 
 #: Of processes that are to start again at once.
 QUICK = Pauses(0.01, 0.04)
@@ -36,15 +37,6 @@ def started(folder: Path, count: int) -> list[tuple[int, int]]:
             return [(int(path.name.partition("-")[0]), int(path.name.partition("-")[2])) for path in ordered]
         time.sleep(0.01)
     raise TimeoutError(f"{count} did not start")
-
-
-def until(done: Callable[[], bool]) -> None:
-    """Wait for it. Raises TimeoutError."""
-    deadline = time.monotonic() + PATIENCE
-    while not done():
-        if time.monotonic() > deadline:
-            raise TimeoutError
-        time.sleep(0.01)
 
 
 def is_running(process: int) -> bool:
@@ -154,10 +146,7 @@ def test_workers_end_when_the_command_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", COMMAND, str(tmp_path)]) as command:
         both = started(tmp_path, 2)
         command.kill()
-    deadline = time.monotonic() + PATIENCE
-    while any(is_running(process) for _, process in both):
-        assert time.monotonic() < deadline, "a worker outlives the command"
-        time.sleep(0.01)
+    until(lambda: not any(is_running(process) for _, process in both))
 
 
 def settings(**changes: Any) -> WorkerSettings:

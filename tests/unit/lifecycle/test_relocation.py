@@ -28,7 +28,7 @@ from eventveil.model.records import TopicPartition
 from tests.unit.migrating import BUDGET, COUNTING, FIRST, Lifetime
 
 #: Of the streams in ``tests.unit.support``.
-ORIGIN, INTERVAL, MAX_AHEAD = 1000, 10, 7
+ORIGIN, INTERVAL = 1000, 10
 NOW = ORIGIN + 100 * INTERVAL
 #: In which events may have been appended by then.
 LAST = 101

@@ -24,6 +24,7 @@ from eventveil.worker.runner import Runner
 from eventveil.worker.threads import Threads
 from eventveil.worker.topic_guard import Inquiry, TopicGuard
 from tests.unit.support import chunk, counter_state, event, stream, topology
+from tests.worker.waiting import until
 
 PLACE = TopicPartition("raw", 0)
 #: Timestamp 1 is due at 1018, 2 at 1028.
@@ -201,10 +202,7 @@ def test_the_watch_asks_on_the_clock_while_everybody_else_is_at_work() -> None:
         thread.start()
     watch.start()
     watch.follow(followed)
-    deadline = time.monotonic() + 60
-    while len(broker.asked) < 8:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: len(broker.asked) >= 8)
     watch.leave(followed)
     asked = len(broker.asked)
     time.sleep(0.3)
