@@ -361,7 +361,7 @@ class Worker:
             if time.monotonic() >= progress_due and self._assignment.owners:
                 progress_due = time.monotonic() + _PROGRESS_SECONDS
                 positions = {tp: owner.task.position for tp, owner in self._assignment.owners.items()}
-                await self._consumer.thread.commit_progress(positions)
+                self._consumer.thread.commit_progress(positions)
 
     async def _watch_consumer(self) -> None:
         """Raise what has stopped the consumer, also before it was ever assigned anything."""

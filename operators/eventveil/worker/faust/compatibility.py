@@ -31,7 +31,7 @@ from eventveil.model.errors import EventveilError
 
 _MEMBERS: dict[type, tuple[str, ...]] = {
     App: ("_create_directories",),
-    AIOKafkaConsumerThread: ("_create_worker_consumer", "_ensure_consumer", "_consumer", "call_thread"),
+    AIOKafkaConsumerThread: ("_create_worker_consumer", "_ensure_consumer", "_consumer"),
     Consumer: ("perform_seek", "_drain_messages", "commit", "on_buffer_full", "on_buffer_drop"),
     Driver: ("_new_consumer_thread", "on_partitions_revoked", "verify_event_path"),
     Recovery: ("_resume_streams",),

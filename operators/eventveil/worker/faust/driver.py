@@ -19,9 +19,10 @@ import asyncio
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
 from math import inf
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import aiokafka
 import faust
@@ -64,6 +65,10 @@ _ASK_MS, _ASK_AT_REST_MS, _REST_SECONDS = 250, 1000, 5.0
 _GATHERED_BYTES, _GATHER_MS, _BEFORE_DUE_MS, _LEAST_MS, _FEW = 1024 * 1024, 1000, (50, 5), 20, 2_000
 #: How long records are counted, to know how many come.
 _PACE_SECONDS = 1.0
+#: To move a partition takes no request. If it takes longer than this, the consumer's thread is held up.
+_SLOW_SECONDS = 5.0
+
+T = TypeVar("T")
 
 
 #: Brokers take group.instance.id up to 249 characters; what stands for the topics takes the others.
@@ -167,7 +172,8 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
     #: How many records a second came before ``_counted_since``, as far as that is known, and how many since.
     _pace, _came, _counted_since = inf, 0, inf
     _own_timed: Collection[str] = ()
-    #: Whether the last attempt to commit offsets to the group failed.
+    #: The last attempt to commit offsets to the group, and whether it is known to have failed.
+    _committing: Future[None] | None = None
     _uncommitted = False
     #: Ends the wait of the fetch that is being waited for.
     _waiter: asyncio.Future[None] | None = None
@@ -216,8 +222,14 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
 
         Nothing comes of those that are resting. What was fetched of them already is fetched again later.
         """
-        fetching = self._fetch(wanted, resting, seconds)
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(fetching, self.thread_loop))
+        return await self._in_thread(self._fetch(wanted, resting, seconds))
+
+    async def _in_thread(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something in the consumer's thread; from the app's event loop.
+
+        Not by ``call_thread``: its queue has two workers, and calls that were given up keep theirs.
+        """
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.thread_loop))
 
     def wake(self, partition: TopicPartition | None = None) -> None:
         """End the wait for a fetch, since it would be asked for otherwise now; from the app's event loop.
@@ -239,7 +251,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
 
     async def check(self) -> None:
         """Raise what has stopped the consumer: its fetcher or the group, which may have revoked a right."""
-        await self.call_thread(self._check)
+        await self._in_thread(self._check())
 
     async def _check(self) -> None:
         consumer = self._consumer
@@ -353,8 +365,15 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
 
     async def go_to(self, partition: TopicPartition, offset: int) -> bool:
         """Move a partition to an offset; False if it is not assigned any more."""
-        moved: bool = await self.call_thread(self._go_to, partition, offset)
-        return moved
+        slow = asyncio.get_running_loop().call_later(_SLOW_SECONDS, self._tell_slow, partition)
+        try:
+            return await self._in_thread(self._go_to(partition, offset))
+        finally:
+            slow.cancel()
+
+    def _tell_slow(self, partition: TopicPartition) -> None:
+        told = "%s, partition %d: the consumer has not moved to its offset for %.0f s; its thread is held up"
+        self.log.warning(told, *partition, _SLOW_SECONDS)
 
     async def _go_to(self, partition: TopicPartition, offset: int) -> bool:
         consumer = self._ensure_consumer()
@@ -394,22 +413,33 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             return None
         return int(state.timestamp or 0)
 
-    async def commit_progress(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets to the group, for the eyes of lag tools; a failure means nothing."""
+    def commit_progress(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Begin to commit offsets to the group, for the eyes of lag tools; from the app's event loop.
+
+        A failure means nothing, and nobody waits: without a coordinator of the group aiokafka tries forever.
+        While it does, no other commit begins.
+        """
+        if self._committing is not None and not self._committing.done():
+            self._tell_uncommitted("the group's coordinator has not answered yet")
+            return
+        committing = self._commit_progress(offsets)
+        self._committing = asyncio.run_coroutine_threadsafe(committing, self.thread_loop)
+
+    async def _commit_progress(self, offsets: Mapping[TopicPartition, int]) -> None:
         try:
-            await asyncio.wait_for(self.call_thread(self._commit_progress, offsets), timeout=1.0)
-        except (KafkaError, ValueError, TimeoutError) as error:
-            if not self._uncommitted:
-                self.log.info("offsets not committed to the consumer group, trying again: %r", error)
-            self._uncommitted = True
+            consumer = self._ensure_consumer()
+            owned = consumer.assignment()
+            if mine := {aiokafka.TopicPartition(*tp): at for tp, at in offsets.items() if tp in owned}:
+                await consumer.commit(mine)
+        except Exception as error:
+            self._tell_uncommitted(repr(error))
         else:
             self._uncommitted = False
 
-    async def _commit_progress(self, offsets: Mapping[TopicPartition, int]) -> None:
-        consumer = self._ensure_consumer()
-        mine = {aiokafka.TopicPartition(*tp): at for tp, at in offsets.items() if tp in consumer.assignment()}
-        if mine:
-            await consumer.commit(mine)
+    def _tell_uncommitted(self, why: str) -> None:
+        if not self._uncommitted:
+            self.log.info("offsets not committed to the consumer group, trying again: %s", why)
+        self._uncommitted = True
 
 
 class MetadataOfExisting(MetadataRequest):  # type: ignore[misc]  # aiokafka has no types

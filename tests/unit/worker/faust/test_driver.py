@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -330,3 +332,114 @@ def test_records_come_with_their_own_times_only_in_topics_that_are_asked_for_the
 def test_a_worker_whose_name_another_has_taken_is_told_so() -> None:
     """aiokafka stops with the representation of what a broker answered."""
     assert "another worker has started with the same --member" in str(KafkaError(repr(for_code(82)())))
+
+
+class Committing(ChunkConsumerThread):
+    """A thread with a loop of its own, whose consumer commits by ``commit`` and has one partition."""
+
+    def __init__(self, commit: Any) -> None:
+        self.log: Any = logging.getLogger("committing")
+        self.thread_loop = asyncio.new_event_loop()
+        self.moved: list[int] = []
+        self._consumer: Any = SimpleNamespace(
+            commit=commit,
+            assignment=lambda: {PLACE},
+            seek=lambda _, offset: self.moved.append(offset),
+            _subscription=SimpleNamespace(subscription=None),
+            _closed=True,
+        )
+
+    def _ensure_consumer(self) -> Any:
+        return self._consumer
+
+
+@contextmanager
+def running(thread: Committing) -> Iterator[Committing]:
+    runs = Thread(target=thread.thread_loop.run_forever)
+    runs.start()
+    try:
+        yield thread
+    finally:
+        thread.thread_loop.call_soon_threadsafe(thread.thread_loop.stop)
+        runs.join()
+        left = asyncio.all_tasks(thread.thread_loop)
+        for task in left:
+            task.cancel()
+        if left:
+            thread.thread_loop.run_until_complete(asyncio.wait(left))
+        thread.thread_loop.close()
+
+
+def test_a_commit_without_an_answer_holds_up_neither_take_overs_nor_the_check(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """aiokafka commits for as long as the group has no coordinator."""
+    begun: list[Any] = []
+
+    async def commit(offsets: Any) -> None:
+        begun.append(offsets)
+        await asyncio.Future()
+
+    async def scenario(thread: Committing) -> None:
+        async with asyncio.timeout(60):
+            for offset in range(5):
+                thread.commit_progress({PLACE: offset})
+                await thread.go_to(PLACE, offset)
+                await thread.check()
+
+    caplog.set_level("INFO")
+    with running(Committing(commit)) as thread:
+        asyncio.run(scenario(thread))
+    assert thread.moved == [0, 1, 2, 3, 4]
+    assert begun == [{PLACE: 0}]
+    assert [record.getMessage() for record in caplog.records] == [
+        "offsets not committed to the consumer group, trying again: "
+        "the group's coordinator has not answered yet"
+    ]
+
+
+def test_a_commit_that_fails_is_told_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    answers: list[Exception | None] = [KafkaError("away"), ValueError("odd"), None, KafkaError("again")]
+
+    async def commit(_: Any) -> None:
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+
+    async def scenario(thread: Committing) -> None:
+        async with asyncio.timeout(60):
+            while answers:
+                thread.commit_progress({PLACE: 1})
+                assert thread._committing is not None
+                await asyncio.wrap_future(thread._committing)
+
+    caplog.set_level("INFO")
+    with running(Committing(commit)) as thread:
+        asyncio.run(scenario(thread))
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2
+    assert "away" in told[0]
+    assert "again" in told[1].rpartition("trying again")[2]
+
+
+def test_a_thread_that_does_not_move_a_partition_is_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "_SLOW_SECONDS", 0.01)
+    moves = Event()
+
+    async def scenario(thread: Committing) -> None:
+        thread.thread_loop.call_soon_threadsafe(moves.wait)
+        moving = asyncio.create_task(thread.go_to(PLACE, 7))
+        async with asyncio.timeout(60):
+            while not caplog.records:
+                await asyncio.sleep(0.01)
+            moves.set()
+            await moving
+
+    try:
+        with running(Committing(None)) as thread:
+            asyncio.run(scenario(thread))
+    finally:
+        moves.set()
+    assert thread.moved == [7]
+    assert "raw, partition 2: the consumer has not moved to its offset" in caplog.text
