@@ -51,6 +51,8 @@ _NOT_YET = {KafkaError.CONCURRENT_TRANSACTIONS, KafkaError.REQUEST_TIMED_OUT}
 _OTHER_LEADER = PASSING | {KafkaError.KAFKA_STORAGE_ERROR}
 #: What DescribeTransactions answers about an identity that never had a producer.
 _UNKNOWN_IDENTITY = 105
+#: What AddPartitionsToTxn answers about a topic, and not about the producer.
+_OF_TOPIC = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART}
 _TOO_FEW_REPLICAS = {KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
 
 
@@ -252,17 +254,23 @@ class Writer:
             raise error
         deadline.pause(str(error))
 
-    def _again(self, deadline: Deadline, code: int, also: Iterable[int] = ()) -> None:
-        """Wait for another attempt. Raises Refused unless the answer promises that one may succeed."""
+    def _again(
+        self, deadline: Deadline, code: int, also: Iterable[int] = (), place: str | None = None
+    ) -> None:
+        """Wait for another attempt. Raises Refused unless the answer promises that one may succeed.
+
+        The answer is about ``place``, None: about the identity.
+        """
         final = code not in {*OTHER_COORDINATOR, *_NOT_YET, *also}
         if final or (self._added and code == KafkaError.NOT_COORDINATOR):
-            raise self._refused(code)
+            raise self._refused(code, place)
         if code in OTHER_COORDINATOR and not self._added:
             self._coordinator = None
-        deadline.pause(KafkaError(code).name())
+        name = KafkaError(code).name()
+        deadline.pause(name if place is None else f"{place}: {name}")
 
-    def _refused(self, code: int) -> Refused:
-        return Refused(f"transactional id {self._identity}", code, "Write")
+    def _refused(self, code: int, place: str | None = None) -> Refused:
+        return Refused(place or f"transactional id {self._identity}", code, "Write")
 
     def _end_transaction(self, link: Link, deadline: Deadline, *, commit: bool) -> None:
         assert self._producer is not None
@@ -303,15 +311,17 @@ class Writer:
         request = AddPartitionsToTxnRequest(self._identity, producer.id, producer.epoch, topics)
         while new:
             answer = self._ask_coordinator(link, self._deadline, request)
-            codes = {code for _, those in answer.errors for _, code in those} - {KafkaError.NO_ERROR}
-            if not codes:
+            errors = {(code, topic) for topic, those in answer.errors for _, code in those if code}
+            if not errors:
                 self._added.update(
                     TopicPartition(topic, number) for topic, those in new.items() for number in those
                 )
                 return
             # "Not attempted" is said of the partitions beside one that was refused.
-            told = codes - {KafkaError.OPERATION_NOT_ATTEMPTED} or codes
-            self._again(self._deadline, max(told, key=_is_final), {KafkaError.UNKNOWN_TOPIC_OR_PART})
+            told = {one for one in errors if one[0] != KafkaError.OPERATION_NOT_ATTEMPTED} or errors
+            code, topic = max(sorted(told), key=lambda one: _is_final(one[0]))
+            place = f"{self._identity}: topic {topic}" if code in _OF_TOPIC else None
+            self._again(self._deadline, code, {KafkaError.UNKNOWN_TOPIC_OR_PART}, place)
 
     def _batches(self, place: TopicPartition, records: Sequence[Part]) -> deque[OutgoingBatch]:
         assert self._producer is not None

@@ -301,7 +301,17 @@ def test_of_several_refusals_the_one_that_is_meant_is_told() -> None:
     )
     one = writer(Brokers(FIND, NEW, INIT, (AddPartitionsToTxnRequest, refused)))
     records = [*RECORDS, Outgoing("sink", b"release", b"key", 0)]
-    assert error_of(lambda: one.write(records)).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    error = error_of(lambda: one.write(records))
+    assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert error.str().startswith("owner: topic sink: ")
+    assert "no right to Write there" in error.str()
+
+
+def test_a_topic_that_does_not_come_into_existence_is_named() -> None:
+    missing = (AddPartitionsToTxnRequest, added(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    one = writer(Brokers(FIND, NEW, INIT, *[missing] * 20))
+    one.begin(0.05)
+    assert f"topic {TOPIC}: UNKNOWN_TOPIC_OR_PART" in error_of(lambda: one.write(RECORDS)).str()
 
 
 def test_it_gives_up_when_the_time_is_over_and_says_what_stood_in_the_way() -> None:
