@@ -74,11 +74,14 @@ class Writer:
     """The transactional producer of an identity. One thread at a time may call it.
 
     Its methods block, and raise KafkaException; after that it must not be used any more. ``lasts`` is how
-    long, in seconds, a transaction may last before the broker aborts it.
+    long, in seconds, a transaction may last before the broker aborts it. ``initialise`` calls ``check``
+    before each of its requests; what that raises ends it.
     """
 
-    def __init__(self, kafka: Kafka, identity: str, lasts: float) -> None:
-        self._identity, self._lasts = identity, lasts
+    def __init__(
+        self, kafka: Kafka, identity: str, lasts: float, check: Callable[[], object] = lambda: None
+    ) -> None:
+        self._identity, self._lasts, self._check = identity, lasts, check
         self._links = links(kafka)
         self._coordinator: Address | None = None
         self._producer: Producer | None = None
@@ -91,7 +94,7 @@ class Writer:
 
     def initialise(self, seconds: float) -> None:
         """Fence every earlier producer of the identity, and wait until its transaction is decided."""
-        self._run(lambda link: self._succeed(link, Deadline(seconds)))
+        self._run(lambda link: self._succeed(link, Deadline(seconds, check=self._check)))
 
     def await_leaders(self, places: Collection[TopicPartition], seconds: float) -> None:
         """Wait until each of these partitions has a leader. Raises KafkaException if one has none by then."""
@@ -229,6 +232,7 @@ class Writer:
         while True:
             address = self._coordinator or self._find_coordinator(link, deadline)
             self._coordinator = address
+            deadline.check()
             try:
                 return link.ask(address, request, min(seconds or deadline.left, deadline.left))
             except Unreached as error:

@@ -14,6 +14,7 @@ from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnReque
 from aiokafka.record.default_records import DefaultRecordBatch
 from confluent_kafka import KafkaError, KafkaException
 
+from eventveil.kafka.changelog import FencedTable, OwnerClosed
 from eventveil.kafka.connection import Address, Unanswered, Unreached
 from eventveil.kafka.transaction_requests import DescribeTransactionRequest, NewEpochRequest
 from eventveil.kafka.writer import Appended, Writer
@@ -441,3 +442,24 @@ def test_nobody_is_fenced_while_a_partition_has_no_leader() -> None:
     found = error_of(lambda: made.await_leaders([TopicPartition(TOPIC, 0)], 0.2))
     assert found.code() == KafkaError.LEADER_NOT_AVAILABLE
     assert found.str() == f"{TOPIC}, partition 0 has no leader"
+
+
+@pytest.mark.parametrize("during", [DescribeTransactionRequest, NewEpochRequest])
+def test_a_take_over_that_is_given_up_while_it_waits_fences_nobody(
+    during: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may own the partition by the time that the coordinator answers."""
+    table = FencedTable(Kafka("nowhere:1"), "owner", TOPIC, 0)
+
+    class Revoking(Brokers):
+        def ask(self, address: Address | None, request: Any, seconds: float = 0) -> Any:
+            if isinstance(request, during):
+                table.close()
+            return super().ask(address, request, seconds)
+
+    silent: list[tuple[type, Any]] = [(NewEpochRequest, SILENCE), FIND, NEW, INIT]
+    brokers = Revoking(FIND, NEW, *(silent if during is NewEpochRequest else [INIT]))
+    monkeypatch.setattr("eventveil.kafka.writer.links", lambda _: brokers)
+    with pytest.raises(OwnerClosed):
+        table.fence()
+    assert [type(request) for _, request in brokers.asked][-1] is during
