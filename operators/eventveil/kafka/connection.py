@@ -32,7 +32,8 @@ from eventveil.model.errors import EventveilError
 #: Host and port.
 Address = tuple[str, int]
 _CLIENT = "eventveil"
-_CONNECT_SECONDS = 10.0
+#: To be connected and admitted, and how much of that, or of what there is, is for being connected.
+_CONNECT_SECONDS, _SHARE_TO_CONNECT = 10.0, 0.6
 _BUFFER_BYTES = 65_536
 #: More than any answer that is read here. The first bytes of HTTP or of TLS, read as a length, are more.
 _MOST_BYTES = 256 * 1024 * 1024
@@ -83,10 +84,11 @@ class Connection:
         self._client = settings.get("client_id", _CLIENT)
         idle = settings.get("connections_max_idle_ms", _LIFE_SECONDS * 1000) / 1000
         self._ends = time.monotonic() + min(_LIFE_SECONDS, idle)
-        give_up = time.monotonic() + min(seconds, _CONNECT_SECONDS)
+        seconds = min(seconds, _CONNECT_SECONDS)
+        give_up = time.monotonic() + seconds
         where = f"{address[0]}:{address[1]}"
         try:
-            self._socket = socket.create_connection(address, _left(give_up))
+            self._socket = _connected(address, seconds * _SHARE_TO_CONNECT)
         except OSError as error:
             raise Unreached(where, repr(error)) from error
         try:
@@ -104,6 +106,8 @@ class Connection:
 
     def _admit(self, give_up: float) -> None:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Of the handshake, too.
+        self._patience(give_up)
         if self._settings["security_protocol"].endswith("SSL"):
             context: ssl.SSLContext = self._settings["ssl_context"]
             self._socket = context.wrap_socket(self._socket, server_hostname=self._address[0])
@@ -219,6 +223,33 @@ class Connection:
     def close(self) -> None:
         """End it, whatever is on its way."""
         self._socket.close()
+
+
+def _connected(address: Address, seconds: float) -> socket.socket:
+    """A socket that is connected to one of the addresses of a host. Raises OSError.
+
+    Each has its share of the time. A host may have addresses that drop what is sent to them, where IPv6 does
+    not work for instance, and ``socket.create_connection`` gives the first one all the time.
+    """
+    give_up = time.monotonic() + seconds
+    found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+    failure = OSError("the name has no address")
+    for left, (family, kind, protocol, _, where) in zip(range(len(found), 0, -1), found, strict=True):
+        try:
+            return _connected_to(where, _left(give_up) / left, socket.socket(family, kind, protocol))
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+def _connected_to(where: Any, seconds: float, made: socket.socket) -> socket.socket:
+    try:
+        made.settimeout(seconds)
+        made.connect(where)
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def _stepped(authenticator: Any, told: bytes | None) -> tuple[bytes, bool] | None:

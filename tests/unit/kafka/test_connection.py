@@ -20,6 +20,7 @@ from aiokafka.protocol.transaction import EndTxnRequest
 from eventveil.kafka.connection import Address, Connection, Unanswered, Unreached
 from eventveil.kafka.diagnosis import obstacle
 from eventveil.model.topology import Kafka
+from tests.kafka.addresses import behind_a_dead_address
 from tests.worker.waiting import until
 
 PLAINTEXT: dict[str, Any] = {"security_protocol": "PLAINTEXT"}
@@ -164,6 +165,13 @@ def test_a_broker_that_is_away_was_not_asked() -> None:
     with pytest.raises(Unreached, match="refused") as caught:
         Connection(address, PLAINTEXT, 1)
     assert not caught.value.is_final
+
+
+def test_of_a_name_with_several_addresses_one_that_does_not_answer_leaves_time_for_the_next() -> None:
+    with broker(done) as server, behind_a_dead_address("broker.test", server.address[1]):
+        connection = Connection(("broker.test", server.address[1]), PLAINTEXT, 8)
+        connection.send(REQUEST, 60)
+        assert connection.receive(60).error_code == 0
 
 
 def test_through_tls_it_stays_alive_and_checks_the_certificate(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from math import inf
 from typing import Any, Protocol, TypeVar
 
@@ -65,6 +66,8 @@ _ASK_MS, _ASK_AT_REST_MS, _REST_SECONDS = 250, 1000, 5.0
 _GATHERED_BYTES, _GATHER_MS, _BEFORE_DUE_MS, _LEAST_MS, _FEW = 1024 * 1024, 1000, (50, 5), 20, 2_000
 #: How long records are counted, to know how many come.
 _PACE_SECONDS = 1.0
+#: What RFC 8305 proposes.
+_NEXT_ADDRESS_SECONDS = 0.25
 #: To move a partition takes no request. If it takes longer than this, the consumer's thread is held up.
 _SLOW_SECONDS = 5.0
 
@@ -179,6 +182,7 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
     _waiter: asyncio.Future[None] | None = None
 
     def _create_worker_consumer(self, transport: Any) -> aiokafka.AIOKafkaConsumer:
+        try_all_addresses(self.thread_loop)
         fetches.keep_bytes()
         frames.read_whole_answers()
         create_no_topics()
@@ -440,6 +444,16 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
         if not self._uncommitted:
             self.log.info("offsets not committed to the consumer group, trying again: %s", why)
         self._uncommitted = True
+
+
+def try_all_addresses(loop: asyncio.AbstractEventLoop) -> None:
+    """Let connections that are made in a loop try the next address of a name when one does not answer soon.
+
+    asyncio gives the first address all the time, unless it is asked for this. Where IPv6 does not work, for
+    instance, aiokafka would never be connected to a broker whose name has such an address.
+    """
+    impatient = partial(loop.create_connection, happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS)
+    loop.create_connection = impatient  # type: ignore[method-assign]
 
 
 class MetadataOfExisting(MetadataRequest):  # type: ignore[misc]  # aiokafka has no types

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from math import inf
 from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from aiokafka import client
@@ -31,6 +33,7 @@ from eventveil.worker.faust.driver import (
     before_each_request,
     keep_first_errors,
 )
+from tests.kafka.addresses import behind_a_dead_address
 
 PLACE = TopicPartition("raw", 2)
 
@@ -160,6 +163,7 @@ def joined_as(monkeypatch: pytest.MonkeyPatch, member: str | None, *topics: str)
         own_timed=(),
     )  # fmt: skip
     thread = ChunkConsumerThread.__new__(ChunkConsumerThread)
+    thread.thread_loop = Mock()
     thread._create_worker_consumer(SimpleNamespace(delivery=delivery))
     return asked["group_instance_id"]
 
@@ -443,3 +447,17 @@ def test_a_thread_that_does_not_move_a_partition_is_told(
         moves.set()
     assert thread.moved == [7]
     assert "raw, partition 2: the consumer has not moved to its offset" in caplog.text
+
+
+def test_of_a_name_with_several_addresses_aiokafka_is_connected_to_one_that_answers() -> None:
+    async def scenario(port: int) -> None:
+        loop = asyncio.get_running_loop()
+        driver.try_all_addresses(loop)
+        async with asyncio.timeout(60):
+            transport, _ = await loop.create_connection(asyncio.Protocol, "broker.test", port)
+        transport.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        with behind_a_dead_address("broker.test", port):
+            asyncio.run(scenario(port))
