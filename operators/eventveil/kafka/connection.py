@@ -35,6 +35,8 @@ _CLIENT = "eventveil"
 #: To be connected and admitted, and how much of that, or of what there is, is for being connected.
 _CONNECT_SECONDS, _SHARE_TO_CONNECT = 10.0, 0.6
 _BUFFER_BYTES = 65_536
+#: What an answer takes at least where a broker first has to be waited for.
+_ANSWER_SECONDS = 1.0
 #: More than any answer that is read here. The first bytes of HTTP or of TLS, read as a length, are more.
 _MOST_BYTES = 256 * 1024 * 1024
 #: After which a connection is made anew: sooner than brokers and firewalls drop those that are idle.
@@ -62,6 +64,18 @@ class Unreached(EventveilError):
         return self.error.code() == KafkaError._AUTHENTICATION
 
 
+class Throttled(Unreached):
+    """A broker was not asked: because of a quota it reads nothing before the time for an answer is over."""
+
+    def __init__(self, address: str, reason: object) -> None:
+        super().__init__(address, reason, KafkaError._TIMED_OUT)
+
+    @property
+    def is_final(self) -> bool:
+        """Within that time waiting does not help."""
+        return True
+
+
 class Unanswered(EventveilError):
     """A broker was asked and did not answer: perhaps it did what it was asked to, perhaps it still will."""
 
@@ -81,7 +95,9 @@ class Connection:
         self._waiting: deque[tuple[int, Any]] = deque()
         self._unread = bytearray()
         self._correlation, self._seconds = 0, 0
-        self._client = settings.get("client_id", _CLIENT)
+        self._client = client_id(settings)
+        #: Until when a broker reads nothing from it, because of a quota.
+        self._deaf_until = 0.0
         idle = settings.get("connections_max_idle_ms", _LIFE_SECONDS * 1000) / 1000
         self._ends = time.monotonic() + min(_LIFE_SECONDS, idle)
         seconds = min(seconds, _CONNECT_SECONDS)
@@ -150,15 +166,44 @@ class Connection:
             self._send(request, time.monotonic() + seconds)
         except _BROKEN as error:
             self.close()
-            raise Unanswered(self._address, repr(error)) from error
+            raise self._unanswered(error) from error
 
     def receive(self, seconds: float) -> Any:
         """The answer to the oldest request that was not answered yet. Raises Unanswered."""
         try:
-            return self._receive(time.monotonic() + seconds)
+            answer = self._receive(time.monotonic() + seconds)
         except _BROKEN as error:
             self.close()
-            raise Unanswered(self._address, repr(error)) from error
+            raise self._unanswered(error) from error
+        if milliseconds := getattr(answer, "throttle_time_ms", 0):
+            self._deaf_until = time.monotonic() + milliseconds / 1000
+        return answer
+
+    @property
+    def deaf(self) -> float:
+        """For how many seconds the broker will read nothing from this connection, because of a quota."""
+        return max(0.0, self._deaf_until - time.monotonic())
+
+    def await_ear(self, seconds: float) -> float:
+        """Wait until the broker reads what is sent; how many of the ``seconds`` are left.
+
+        Raises Throttled if no time would be left for an answer.
+        """
+        if not (deaf := self.deaf):
+            return seconds
+        if deaf + _ANSWER_SECONDS > seconds:
+            where = f"{self._address[0]}:{self._address[1]}"
+            raise Throttled(where, f"it {self._throttles} for another {deaf:.0f} s; raise its quota")
+        time.sleep(deaf)
+        return seconds - deaf
+
+    @property
+    def _throttles(self) -> str:
+        return f"throttles client.id {self._client}"
+
+    def _unanswered(self, error: Exception) -> Unanswered:
+        also = f"; it {self._throttles}, perhaps its quota is too small" if self._deaf_until else ""
+        return Unanswered(self._address, f"{error!r}{also}")
 
     def _ask(self, request: Any, give_up: float) -> Any:
         self._send(request, give_up)
@@ -223,6 +268,12 @@ class Connection:
     def close(self) -> None:
         """End it, whatever is on its way."""
         self._socket.close()
+
+
+def client_id(settings: Mapping[str, Any]) -> str:
+    """The name by which brokers know the client that has these settings."""
+    name: str = settings.get("client_id", _CLIENT)
+    return name
 
 
 def _connected(address: Address, seconds: float) -> socket.socket:

@@ -20,9 +20,10 @@ from aiokafka.conn import collect_hosts
 from aiokafka.protocol.metadata import MetadataRequest
 from confluent_kafka import KafkaError
 
-from eventveil.kafka.connection import Address, Connection, Unanswered, Unreached
+from eventveil.kafka.connection import Address, Connection, Unanswered, Unreached, client_id
 from eventveil.kafka.rights import refusal
 from eventveil.kafka.settings import aiokafka as aiokafka_settings
+from eventveil.kafka.throttling import Throttling
 from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Kafka
 
@@ -54,8 +55,8 @@ class Refused(EventveilError):
 class Link:
     """Connections for one thread at a time; see the module."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self._settings = settings
+    def __init__(self, settings: dict[str, Any], throttling: Throttling) -> None:
+        self._settings, self._throttling = settings, throttling
         self._connections: dict[Address, Connection] = {}
 
     def refresh(self) -> None:
@@ -64,12 +65,17 @@ class Link:
             if not connection.is_alive:
                 self._drop(address)
 
+    def deaf(self, address: Address) -> float:
+        """For how many seconds a broker will read nothing from this link, because of a quota."""
+        return connection.deaf if (connection := self._connections.get(address)) else 0.0
+
     def ask(self, address: Address, request: Any, seconds: float) -> Any:
         """The answer of a broker. Raises Unreached and Unanswered."""
         connection = self._connection(address, seconds)
+        left = connection.await_ear(seconds)
         try:
-            connection.send(request, seconds)
-            return connection.receive(seconds)
+            connection.send(request, left)
+            return self._received(connection, left)
         except Unanswered:
             self._drop(address)
             raise
@@ -82,26 +88,34 @@ class Link:
         answers: dict[Address, Any] = {}
         asked: dict[Address, Connection] = {}
         give_up = time.monotonic() + seconds
-        for address, request in requests.items():
+        # Those that read at once need not wait for the others.
+        for address in sorted(requests, key=self.deaf):
             try:
                 connection = self._connection(address, seconds)
+                left = connection.await_ear(give_up - time.monotonic())
             except Unreached as error:
                 answers[address] = error
             else:
-                connection.send(request, give_up - time.monotonic())
+                connection.send(requests[address], left)
                 asked[address] = connection
         for address, connection in asked.items():
-            answers[address] = connection.receive(give_up - time.monotonic())
+            answers[address] = self._received(connection, give_up - time.monotonic())
         return answers
+
+    def _received(self, connection: Connection, seconds: float) -> Any:
+        answer = connection.receive(seconds)
+        self._throttling.note(connection)
+        return answer
 
     def ask_any(self, brokers: set[Address], request: Any) -> Any:
         """The answer of some broker, one that is connected if possible. Raises Unreached if none answers."""
         obstacle: EventveilError | None = None
         for address in sorted(
-            random.sample(sorted(brokers), k=len(brokers)), key=lambda one: one not in self._connections
+            random.sample(sorted(brokers), k=len(brokers)),
+            key=lambda one: (self.deaf(one), one not in self._connections),
         ):
             try:
-                return self.ask(address, request, _ANY_SECONDS)
+                return self.ask(address, request, _ANY_SECONDS + self.deaf(address))
             except (Unreached, Unanswered) as error:
                 obstacle = error
         if isinstance(obstacle, Unreached):
@@ -128,6 +142,7 @@ class Links:
 
     def __init__(self, kafka: Kafka) -> None:
         self._settings = aiokafka_settings(kafka)
+        self.throttling = Throttling(client_id(self._settings))
         self._bootstrap: set[Address] = {
             (host, port) for host, port, _ in collect_hosts(self._settings["bootstrap_servers"])
         }
@@ -142,7 +157,7 @@ class Links:
     def borrowed(self) -> Iterator[Link]:
         """A link for this thread alone; the one that was used last, so that others come to rest."""
         with self._lock:
-            link = self._free.pop() if self._free else Link(self._settings)
+            link = self._free.pop() if self._free else Link(self._settings, self.throttling)
         try:
             link.refresh()
             yield link
@@ -155,7 +170,7 @@ class Links:
     @contextmanager
     def new(self) -> Iterator[Link]:
         """A link of its own, without connections yet: any broker that is asked is one that chance chooses."""
-        link = Link(self._settings)
+        link = Link(self._settings, self.throttling)
         try:
             yield link
         finally:

@@ -234,7 +234,8 @@ class Writer:
             self._coordinator = address
             deadline.check()
             try:
-                return link.ask(address, request, min(seconds or deadline.left, deadline.left))
+                patience = deadline.left if seconds is None else seconds + link.deaf(address)
+                return link.ask(address, request, min(patience, deadline.left))
             except Unreached as error:
                 if self._added:
                     raise
@@ -355,7 +356,8 @@ class Writer:
             for leader, topics in self._by_leader(link, sent).items()
         }
         try:
-            answers = link.ask_all(requests, min(_LEADER_SECONDS, self._deadline.left))
+            patience = _LEADER_SECONDS + max(map(link.deaf, requests), default=0.0)
+            answers = link.ask_all(requests, min(patience, self._deadline.left))
         except Unanswered:
             self._forget({topic for topic, _ in sent})
             raise

@@ -22,6 +22,7 @@ from eventveil.decoding.details import long_duration
 from eventveil.formats.release import schema_text
 from eventveil.kafka.cluster import Cluster
 from eventveil.kafka.diagnosis import obstacle
+from eventveil.kafka.links import links
 from eventveil.kafka.settings import faust_credentials
 from eventveil.kinds.registry import roles
 from eventveil.model.records import Chunk, TopicPartition
@@ -318,6 +319,7 @@ class Worker:
                 )
                 for tp, owner in self._assignment.owners.items()
             }
+            self.observation.throttled = links(self.kafka).throttling.seconds
             self.observation.look(partitions, time.monotonic(), self._clock.wall())
             holds = self._tell_holds(holds)
             self._told.look(self.observation.silent(time.monotonic()))

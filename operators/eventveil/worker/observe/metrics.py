@@ -325,6 +325,12 @@ METRICS = (
         "the user in the same field of a source share them.", _held(lambda held: held.users), raw=True,
     ),
     Metric(
+        "eventveil_throttled_seconds", "gauge", "seconds", (),
+        "The longest pause that a quota of the brokers has lately imposed on this worker's writes; 0 a "
+        "minute after the last one. It depends on how much is written.",
+        _single(lambda seen: seen.throttled), raw=True,
+    ),
+    Metric(
         "eventveil_resident_memory_bytes", "gauge", "bytes", (),
         "Resident memory of the process, compared with the limit ten times a second.",
         _single(lambda seen: seen.resident), raw=True,

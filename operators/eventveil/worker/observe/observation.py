@@ -38,6 +38,8 @@ STALL_SECONDS = 60.0
 SILENT_SECONDS = 60.0
 #: A check that is this late shows a stalled process, not a broker problem.
 _LATE_SECONDS = 10.0
+#: From this many seconds on, a pause that a quota imposes delays releases.
+THROTTLED_SECONDS = 5.0
 #: A transaction that hides later records for this long is reported: most take milliseconds.
 HELD_SECONDS = 5.0
 #: What people do that holds up a partition until it is undone, and what readiness says of it.
@@ -165,6 +167,8 @@ class Observation:
         self.outage: str | None = None
         #: By how many ms the clock of this machine is behind the brokers', if by more than ``clock_skew``.
         self.behind = 0
+        #: For how many seconds brokers have lately let this client wait because of a quota.
+        self.throttled = 0.0
         self._overdue, self._progress = Overdue(topology.name), Progress()
         #: When the event loop was last seen running, and a fetch last answered, in monotonic seconds.
         self.beat = self.heard = time.monotonic()
@@ -346,9 +350,12 @@ class Observation:
         ]
         silent = [tp for tp in self.silent(now) if tp in assigned]
         holds = self.holds(now)
-        outage = [] if self.outage is None else [f"no broker answers: {self.outage}"]
+        of_brokers = [] if self.outage is None else [f"no broker answers: {self.outage}"]
+        if self.throttled >= THROTTLED_SECONDS:
+            told = f"{THROTTLED_SECONDS:.0f} s or more"
+            of_brokers.append(f"brokers throttle this client by {told}: raise its quota (see the log)")
         if raw:
-            return outage + sorted(
+            return of_brokers + sorted(
                 [*self.mistakes]
                 + [f"{tp}: {_HELD[hold]}" for tp, hold in holds.items() if tp in assigned]
                 + [f"{tp}: is being taken over{_after(errors.get(tp))}" for tp in taken]
@@ -357,7 +364,7 @@ class Observation:
             )
         failed = [tp for tp in taken if tp in errors]
         return [
-            *outage,
+            *of_brokers,
             *self.mistakes,
             *(
                 line

@@ -54,6 +54,7 @@ def observation(events: int = 0) -> Observation:
     made.readings["minutes"] = 12
     made.fetched["raw"] = events
     made.memory_limit, made.resident = 3 * 2**30, events
+    made.throttled = events / 1024
     made.released("visits", True)
     made.released("visits", False)
     made.released_at["visits"] = NOW - 1

@@ -59,6 +59,17 @@ def test_an_outage_is_the_first_reason(raw: bool) -> None:
     assert first == "no broker answers: kafka-1:9092: nothing listens there"
 
 
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_quota_that_delays_releases_is_a_reason_and_how_long_is_not_told(raw: bool) -> None:
+    made = observation()
+    made.throttled = 4.9
+    assert made.obstacles(1.0, raw) == []
+    made.throttled = 7.3
+    assert made.obstacles(1.0, raw) == [
+        "brokers throttle this client by 5 s or more: raise its quota (see the log)"
+    ]
+
+
 def test_every_assigned_partition_must_be_owned_and_the_others_are_counted_by_topic() -> None:
     made = observation(SOURCE, OTHER, PARTIALS)
     made.gave_up(OTHER, RuntimeError("no broker"), False)
