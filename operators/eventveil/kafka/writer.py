@@ -9,7 +9,8 @@ It does less than the producers of the client libraries, on purpose:
 * Of a partition one batch is on its way at a time, so a batch that is sent again cannot overtake another.
 * A transaction ends at the coordinator that it began at, or not at all. A former coordinator that is cut off
   from the others remembers the transaction before this one as committed, and would say so of this one.
-* Nothing is aborted because of an error. The next writer of the identity does that when it is initialised.
+* Because of an error only what a broker refused to write is aborted: all requests were answered then, and
+  none asked for the commit. All else is left to the next writer of the identity, when it is initialised.
 
 A transaction begins at the coordinator with the first partition that is added to it, and ends there; records
 go to the leaders of their partitions, and count as written once all replicas in sync have them (acks=all).
@@ -20,6 +21,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -53,6 +55,9 @@ _OTHER_LEADER = PASSING | {KafkaError.KAFKA_STORAGE_ERROR}
 _UNKNOWN_IDENTITY = 105
 #: What AddPartitionsToTxn answers about a topic, and not about the producer.
 _OF_TOPIC = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART}
+#: What says that no transaction of this producer is open any more.
+_OVER = {KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_TXN_STATE}
+_ABANDON_SECONDS = 5.0
 _TOO_FEW_REPLICAS = {KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
 
 
@@ -120,7 +125,7 @@ class Writer:
 
     def write(self, records: Iterable[Part]) -> list[Appended]:
         """Write records in their order, by partition; they are in the log when it returns."""
-        return self._run(lambda link: self._write(link, records))
+        return self._run(lambda link: self._written(link, records))
 
     def commit(self, seconds: float) -> None:
         """Commit the transaction. Raised is also that nobody knows whether it is."""
@@ -285,6 +290,24 @@ class Writer:
             if answer.error_code == KafkaError.NO_ERROR:
                 return
             self._again(deadline, answer.error_code)
+
+    def _written(self, link: Link, records: Iterable[Part]) -> list[Appended]:
+        try:
+            return self._write(link, records)
+        except Refused as error:
+            if error.error.code() not in _OVER:
+                self._abandon(link)
+            raise
+
+    def _abandon(self, link: Link) -> None:
+        """Abort what was written, if that is possible at once.
+
+        Left open, it would hide what others write to these partitions until it times out. If this producer
+        has a successor, the coordinator refuses.
+        """
+        if self._added:
+            with suppress(Refused, Unreached, Unanswered, KafkaException):
+                self._end_transaction(link, Deadline(_ABANDON_SECONDS), commit=False)
 
     def _write(self, link: Link, records: Iterable[Part]) -> list[Appended]:
         appended: list[Appended] = []

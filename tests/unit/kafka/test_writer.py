@@ -296,6 +296,27 @@ def test_a_refusal_is_told_as_the_broker_told_it_and_nothing_more_is_asked(at: s
     assert brokers.done
 
 
+@pytest.mark.parametrize("abort", [code(0), code(KafkaError.INVALID_PRODUCER_EPOCH), SILENCE, AWAY])
+def test_what_a_broker_refuses_to_write_is_aborted_if_that_is_possible(abort: Any) -> None:
+    """Left open, it would hide what others write until it times out."""
+    refused = (ProduceRequest, took(KafkaError.TOPIC_AUTHORIZATION_FAILED, -1, -1))
+    brokers = Brokers(FIND, NEW, INIT, ADD, refused, (EndTxnRequest, abort))
+    one = writer(brokers)
+    assert error_of(lambda: one.write(RECORDS)).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert brokers.done
+    (end,) = brokers.questions(EndTxnRequest)
+    assert end._transaction_result is False
+
+
+def test_a_commit_that_is_refused_is_not_followed_by_an_abort() -> None:
+    """A coordinator may have committed what it refuses to commit once more."""
+    brokers = Brokers(FIND, NEW, INIT, ADD, TOOK, (EndTxnRequest, code(KafkaError.UNKNOWN)))
+    one = writer(brokers)
+    one.write(RECORDS)
+    assert error_of(lambda: one.commit(1)).code() == KafkaError.UNKNOWN
+    assert len(brokers.questions(EndTxnRequest)) == 1
+
+
 def test_of_several_refusals_the_one_that_is_meant_is_told() -> None:
     refused = SimpleNamespace(
         errors=[
