@@ -38,7 +38,13 @@ from eventveil.worker.assignment import Assignment
 from eventveil.worker.contended import ContendedName
 from eventveil.worker.ends import EndWatch
 from eventveil.worker.faust.compatibility import check_private_members
-from eventveil.worker.faust.driver import ChunkConsumer, ChunkSchema, ChunkTransport
+from eventveil.worker.faust.driver import (
+    SESSION_SECONDS,
+    STATIC_SECONDS,
+    ChunkConsumer,
+    ChunkSchema,
+    ChunkTransport,
+)
 from eventveil.worker.missing import LeaderWatch
 from eventveil.worker.observe.observation import ROLES, UNDO, Hold, Observation, PartitionView
 from eventveil.worker.observe.progress import listed
@@ -51,9 +57,6 @@ from eventveil.worker.witnessed import Witnessed
 
 log = logging.getLogger(__name__)
 
-#: A member of the group that is not heard of for this long has left it. One with a name of its own may come
-#: back until then, and gets its partitions again.
-SESSION_SECONDS, STATIC_SECONDS = 10.0, 30.0
 _TICK_SECONDS = 0.1
 _PROGRESS_SECONDS = 5.0
 _WATCH_SECONDS = 1.0

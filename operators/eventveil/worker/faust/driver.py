@@ -32,6 +32,7 @@ from aiokafka.consumer.fetcher import FetchResult
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import (
     BrokerResponseError,
+    InvalidSessionTimeoutError,
     KafkaError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
@@ -42,11 +43,15 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
 from eventveil.kafka.settings import aiokafka as aiokafka_settings
+from eventveil.model.errors import EventveilError
 from eventveil.model.records import MAX_MESSAGE_BYTES, NO_EPOCH, Chunk, TopicPartition
 from eventveil.model.topology import Kafka
 from eventveil.worker.faust import fetches, frames
 from eventveil.worker.faust.fetches import Block
 
+#: A member of the group that is not heard of for this long has left it. One with a name of its own may come
+#: back until then, and gets its partitions again.
+SESSION_SECONDS, STATIC_SECONDS = 10.0, 30.0
 #: For how long a fetch is waited for at once, and how often one looks whether a partition is owned yet.
 _WAIT_SECONDS, _LOOK_SECONDS = 1.0, 0.01
 #: A worker without partitions need not hurry: it first has to take over what it is assigned.
@@ -66,6 +71,11 @@ _ASK_MS, _ASK_AT_REST_MS, _REST_SECONDS = 250, 1000, 5.0
 _GATHERED_BYTES, _GATHER_MS, _BEFORE_DUE_MS, _LEAST_MS, _FEW = 1024 * 1024, 1000, (50, 5), 20, 2_000
 #: How long records are counted, to know how many come.
 _PACE_SECONDS = 1.0
+_UNFIT_SESSION = (
+    f"the brokers refuse the session timeout of this worker: {1000 * SESSION_SECONDS:.0f} ms, with --member"
+    f" {1000 * STATIC_SECONDS:.0f}. It has to be from their group.min.session.timeout.ms to their"
+    " group.max.session.timeout.ms: change these, or start the workers with --member, or without it"
+)
 #: What RFC 8305 proposes.
 _NEXT_ADDRESS_SECONDS = 0.25
 #: To move a partition takes no request. If it takes longer than this, the consumer's thread is held up.
@@ -106,7 +116,22 @@ class FencedInstanceIdError(BrokerResponseError):  # type: ignore[misc]
         return "another worker has started with the same --member; give each worker a name of its own"
 
 
-kafka_errors.setdefault(FencedInstanceIdError.errno, FencedInstanceIdError)
+class GroupMaxSizeReachedError(BrokerResponseError):  # type: ignore[misc]
+    """The group has as many members as the brokers allow; for aiokafka it is the same as above."""
+
+    errno, message = 81, "GROUP_MAX_SIZE_REACHED"
+    description = "The consumer group has reached its maximum size."
+
+    def __repr__(self) -> str:
+        """What aiokafka raises has this as its text."""
+        return (
+            "the consumer group has as many members as the brokers allow (group.max.size); run fewer workers,"
+            " or raise that"
+        )
+
+
+for _unknown in (FencedInstanceIdError, GroupMaxSizeReachedError):
+    kafka_errors.setdefault(_unknown.errno, _unknown)
 
 #: Tells which partitions are to be fetched from, and the token of the owner of each.
 Wanted = Callable[[], Mapping[TopicPartition, int]]
@@ -263,7 +288,10 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
             return
         if consumer._fetcher.error_future.done():
             raise RuntimeError("aiokafka's fetcher has stopped")
-        consumer._coordinator.check_errors()
+        try:
+            consumer._coordinator.check_errors()
+        except InvalidSessionTimeoutError as error:
+            raise EventveilError(_UNFIT_SESSION) from error
 
     async def _fetch(
         self, wanted: Wanted, resting: Collection[TopicPartition], seconds: float

@@ -19,11 +19,18 @@ from aiokafka import client
 from aiokafka.client import AIOKafkaClient
 from aiokafka.consumer.fetcher import READ_COMMITTED, Fetcher, FetchResult, PartitionRecords
 from aiokafka.consumer.subscription_state import TopicPartitionState
-from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError, for_code
+from aiokafka.errors import (
+    InvalidSessionTimeoutError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    for_code,
+)
 from aiokafka.protocol.metadata import MetadataRequest, MetadataRequest_v5
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
+from eventveil.model.errors import EventveilError
 from eventveil.model.records import NO_APPEND_TIME, TopicPartition
 from eventveil.model.topology import Kafka
 from eventveil.worker.faust import driver
@@ -336,6 +343,25 @@ def test_records_come_with_their_own_times_only_in_topics_that_are_asked_for_the
 def test_a_worker_whose_name_another_has_taken_is_told_so() -> None:
     """aiokafka stops with the representation of what a broker answered."""
     assert "another worker has started with the same --member" in str(KafkaError(repr(for_code(82)())))
+
+
+def test_a_worker_for_which_the_group_has_no_room_is_told_so() -> None:
+    assert "(group.max.size); run fewer workers" in str(KafkaError(repr(for_code(81)())))
+
+
+def test_a_session_timeout_that_brokers_refuse_is_told_with_their_setting_and_the_option() -> None:
+    def refused() -> None:
+        raise InvalidSessionTimeoutError
+
+    thread = Committing(None)
+    thread._consumer = SimpleNamespace(
+        _closed=False,
+        _fetcher=SimpleNamespace(_closed=False, error_future=Mock(done=lambda: False)),
+        _coordinator=SimpleNamespace(check_errors=refused),
+    )
+    told = r"10000 ms, with --member 30000\. .* group\.min\.session\.timeout\.ms"
+    with running(thread), pytest.raises(EventveilError, match=told):
+        asyncio.run(thread.check())
 
 
 class Committing(ChunkConsumerThread):
