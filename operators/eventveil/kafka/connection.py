@@ -22,6 +22,7 @@ from math import ceil
 from typing import Any
 
 from aiokafka.conn import SaslGSSAPIAuthenticator, SaslPlainAuthenticator, ScramAuthenticator
+from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.errors import KafkaError as ClientError
 from aiokafka.protocol.admin import ApiVersionRequest, SaslAuthenticateRequest, SaslHandShakeRequest
 from confluent_kafka import KafkaError
@@ -62,6 +63,19 @@ class Unreached(EventveilError):
     def is_final(self) -> bool:
         """Whether the broker does not let this client in, so that waiting will not help."""
         return self.error.code() == KafkaError._AUTHENTICATION
+
+
+class Unsupported(Unreached):
+    """A broker was not asked, for it does not know the request."""
+
+    def __init__(self, address: str, request: object) -> None:
+        what = f"it does not know {type(request).__name__}. Eventveil needs Apache Kafka 3.0 or later"
+        super().__init__(address, what, KafkaError.UNSUPPORTED_VERSION)
+
+    @property
+    def is_final(self) -> bool:
+        """Waiting does not make it newer."""
+        return True
 
 
 class Throttled(Unreached):
@@ -109,6 +123,9 @@ class Connection:
             raise Unreached(where, repr(error)) from error
         try:
             self._admit(give_up)
+        except Unsupported:
+            self.close()
+            raise
         except NotAdmitted as error:
             self.close()
             raise Unreached(where, error, KafkaError._AUTHENTICATION) from error
@@ -161,9 +178,10 @@ class Connection:
         return ScramAuthenticator(loop=None, sasl_mechanism=mechanism, **credentials)
 
     def send(self, request: Any, seconds: float) -> None:
-        """Send a request. Raises Unanswered: part of it may have been sent."""
+        """Send a request. Raises Unsupported, or Unanswered: part of it may have been sent."""
+        prepared = self._prepared(request)
         try:
-            self._send(request, time.monotonic() + seconds)
+            self._send(prepared, time.monotonic() + seconds)
         except _BROKEN as error:
             self.close()
             raise self._unanswered(error) from error
@@ -206,12 +224,18 @@ class Connection:
         return Unanswered(self._address, f"{error!r}{also}")
 
     def _ask(self, request: Any, give_up: float) -> Any:
-        self._send(request, give_up)
+        self._send(self._prepared(request), give_up)
         return self._receive(give_up)
 
-    def _send(self, request: Any, give_up: float) -> None:
+    def _prepared(self, request: Any) -> Any:
+        """A request in the newest version that both sides know. Raises Unsupported."""
+        try:
+            return request.prepare(self._versions)
+        except (IncompatibleBrokerVersion, NotImplementedError) as error:
+            raise Unsupported(f"{self._address[0]}:{self._address[1]}", request) from error
+
+    def _send(self, prepared: Any, give_up: float) -> None:
         self._correlation = (self._correlation + 1) % 2**31
-        prepared = request.prepare(self._versions)
         header = prepared.build_request_header(correlation_id=self._correlation, client_id=self._client)
         message = header.encode() + prepared.encode()
         self._waiting.append((self._correlation, prepared))

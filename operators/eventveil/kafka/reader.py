@@ -18,7 +18,6 @@ from collections.abc import Collection, Iterator
 from typing import Any, Literal, NamedTuple
 
 from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED, PartitionRecords
-from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.errors import KafkaError as ClientError
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
@@ -113,11 +112,12 @@ def epoch_end(kafka: Kafka, place: TopicPartition, epoch: int, least: int) -> Re
     try:
         return reading.epoch_end(epoch, least)
     except KafkaException as error:
-        if error.args[0].code() != KafkaError.FENCED_LEADER_EPOCH:
+        code = error.args[0].code()
+        if code == KafkaError.UNSUPPORTED_VERSION:
+            return None
+        if code != KafkaError.FENCED_LEADER_EPOCH:
             raise
         return reading.epoch_end(epoch, NO_EPOCH)
-    except (IncompatibleBrokerVersion, NotImplementedError):
-        return None
 
 
 def _silence(place: TopicPartition) -> Deadline:

@@ -1,4 +1,4 @@
-"""Refusals for lack of a right: which right, on what, and where the list of them is."""
+"""Refusals that waiting does not end: which right is missing on what, or what of the brokers does not fit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ _NO_RIGHT = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
+#: Brokers that are not set up, or too old, for what they are asked.
+_UNFIT = {KafkaError.INVALID_TRANSACTION_TIMEOUT, KafkaError.UNSUPPORTED_VERSION}
 _DENIED = _NO_RIGHT | {KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION}
 
 
 def is_denied(error: KafkaError) -> bool:
     """Whether a right is missing, so that waiting will not help."""
     return error.code() in _DENIED
+
+
+def is_lasting(error: KafkaError) -> bool:
+    """Whether waiting will not help: a right is missing, or the brokers do not fit."""
+    return is_denied(error) or error.code() in _UNFIT
 
 
 @contextmanager

@@ -199,8 +199,12 @@ class Writer:
 
     def _has_new_epoch(self, link: Link, deadline: Deadline) -> bool:
         """Ask for a new epoch once; False if it may be asked for again, after a pause."""
-        request = NewEpochRequest(self._identity, int(self._lasts * 1000), self._producer)
+        milliseconds = int(self._lasts * 1000)
+        request = NewEpochRequest(self._identity, milliseconds, self._producer)
         answer = self._ask_coordinator(link, deadline, request, _INIT_SECONDS)
+        if answer.error_code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            needs = f"transaction.max.timeout.ms of the brokers has to be {milliseconds} or more"
+            raise self._refused(answer.error_code, needs)
         if answer.error_code != KafkaError.NO_ERROR:
             self._again(deadline, answer.error_code)
             return False

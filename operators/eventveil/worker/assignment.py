@@ -7,7 +7,7 @@ fenced means that somebody else took over: the rebalance that follows is awaited
 the partition taken back once, then the worker stops. A transaction that outlived its timeout ends with the
 same answer; then the rebalance is awaited too, as a worker frozen that long may have a successor, and
 if none comes the partition is taken over again as after any error. A refusal to guarantee (StateRefused), a
-missing right, or an error nobody foresaw stops the worker at once.
+missing right, brokers that do not fit, or an error nobody foresaw stops the worker at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka.changelog import OwnerClosed, TransactionFailed
-from eventveil.kafka.rights import is_denied
+from eventveil.kafka.rights import is_lasting
 from eventveil.model.errors import EventveilError, StateRefused, Unsettled
 from eventveil.model.records import Chunk, TopicPartition
 from eventveil.process.clock import ClockAhead
@@ -271,7 +271,7 @@ class Assignment:
                 return
             except (TransactionFailed, ClockAhead, KafkaException, Unsettled, _NotAssigned) as error:
                 refusal = doubts.refusal(error) if isinstance(error, Unsettled) else None
-                if refusal is not None or _is_denied(error):
+                if refusal is not None or _is_lasting(error):
                     self._failed(refusal or error)
                     return
                 self._told.stopped(tp, error)
@@ -368,6 +368,6 @@ def _rests(task: Task, now: int) -> bool:
     return task.rests(now) and (task.closed is None or task.closed <= now - _REST_MS)
 
 
-def _is_denied(error: Exception) -> bool:
+def _is_lasting(error: Exception) -> bool:
     cause = error.error if isinstance(error, TransactionFailed) else error.args[0]
-    return isinstance(cause, KafkaError) and is_denied(cause)
+    return isinstance(cause, KafkaError) and is_lasting(cause)

@@ -17,15 +17,19 @@ import pytest
 from aiokafka.protocol.admin import ApiVersionRequest_v0
 from aiokafka.protocol.transaction import EndTxnRequest
 
-from eventveil.kafka.connection import Address, Connection, Unanswered, Unreached
+from eventveil.kafka.connection import Address, Connection, Unanswered, Unreached, Unsupported
 from eventveil.kafka.diagnosis import obstacle
+from eventveil.kafka.epoch_requests import EpochEndRequest
+from eventveil.kafka.transaction_requests import DescribeTransactionRequest
+from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Kafka
 from tests.kafka.addresses import behind_a_dead_address
 from tests.worker.waiting import until
 
 PLAINTEXT: dict[str, Any] = {"security_protocol": "PLAINTEXT"}
 REQUEST = EndTxnRequest("owner", 7, 1, True)
-VERSIONS = [(22, 0, 4), (24, 0, 3), (26, 0, 3)]
+VERSIONS = [(22, 0, 4), (23, 0, 2), (24, 0, 3), (26, 0, 3)]
+PLACE = TopicPartition("raw", 0)
 
 
 class Server:
@@ -172,6 +176,18 @@ def test_of_a_name_with_several_addresses_one_that_does_not_answer_leaves_time_f
         connection = Connection(("broker.test", server.address[1]), PLAINTEXT, 8)
         connection.send(REQUEST, 60)
         assert connection.receive(60).error_code == 0
+
+
+@pytest.mark.parametrize("request_", [DescribeTransactionRequest("owner"), EpochEndRequest(PLACE, 7, 1)])
+def test_what_a_broker_does_not_know_is_not_sent_and_asking_again_does_not_help(request_: Any) -> None:
+    """It knows nothing of transactions that are described, and an older version of the other request."""
+    with broker(done) as server:
+        connection = Connection(server.address, PLAINTEXT, 60)
+        with pytest.raises(Unsupported, match=r"Eventveil needs Apache Kafka 3\.0 or later") as caught:
+            connection.send(request_, 60)
+        assert caught.value.is_final
+        assert connection.is_alive
+        assert server.requests == 0
 
 
 def test_through_tls_it_stays_alive_and_checks_the_certificate(tmp_path: Path) -> None:

@@ -9,14 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.record.util import calc_crc32c
 from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka import reader
-from eventveil.kafka.connection import Address, Unanswered, Unreached
+from eventveil.kafka.connection import Address, Unanswered, Unreached, Unsupported
 from eventveil.kafka.epoch_requests import EpochEndRequest, EpochEnds
 from eventveil.kafka.log import read_backwards, read_table
 from eventveil.kafka.outgoing import Producer, batches
@@ -273,10 +272,9 @@ def test_a_leader_of_a_later_epoch_is_asked_whatever_its_epoch_is(led: Led) -> N
 
 
 def test_a_broker_that_is_not_asked_for_epochs_says_nothing_of_them(led: Led) -> None:
-    for error in (IncompatibleBrokerVersion("it has no such request"), NotImplementedError("it is too old")):
-        one = led(Leader(ends=[2]))
-        one.troubles = [error]
-        assert epoch_end(NOWHERE, PLACE, 3, 4) is None
+    one = led(Leader(ends=[2]))
+    one.troubles = [Unsupported("leader:1", "request")]
+    assert epoch_end(NOWHERE, PLACE, 3, 4) is None
     one.troubles = [int(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
     with pytest.raises(KafkaException, match="Describe"):
         epoch_end(NOWHERE, PLACE, 3, 4)

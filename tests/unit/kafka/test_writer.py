@@ -15,7 +15,8 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka.changelog import FencedTable, OwnerClosed
-from eventveil.kafka.connection import Address, Unanswered, Unreached
+from eventveil.kafka.connection import Address, Unanswered, Unreached, Unsupported
+from eventveil.kafka.rights import is_lasting
 from eventveil.kafka.transaction_requests import DescribeTransactionRequest, NewEpochRequest
 from eventveil.kafka.writer import Appended, Writer
 from eventveil.model.records import MAX_MESSAGE_BYTES, Outgoing, TopicPartition
@@ -315,6 +316,21 @@ def test_a_commit_that_is_refused_is_not_followed_by_an_abort() -> None:
     one.write(RECORDS)
     assert error_of(lambda: one.commit(1)).code() == KafkaError.UNKNOWN
     assert len(brokers.questions(EndTxnRequest)) == 1
+
+
+def test_a_timeout_that_brokers_do_not_allow_is_told_with_their_setting() -> None:
+    refused = (NewEpochRequest, code(KafkaError.INVALID_TRANSACTION_TIMEOUT))
+    error = error_of(lambda: writer(Brokers(FIND, NEW, refused)))
+    assert error.str().startswith("transaction.max.timeout.ms of the brokers has to be 20000 or more: ")
+    assert is_lasting(error)
+
+
+def test_a_coordinator_that_does_not_describe_transactions_is_not_asked_again() -> None:
+    brokers = Brokers(FIND, (DescribeTransactionRequest, Unsupported("coordinator:1", "request")))
+    error = error_of(lambda: writer(brokers))
+    assert "Eventveil needs Apache Kafka 3.0 or later" in error.str()
+    assert is_lasting(error)
+    assert brokers.done
 
 
 def test_of_several_refusals_the_one_that_is_meant_is_told() -> None:

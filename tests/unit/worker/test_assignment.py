@@ -600,6 +600,22 @@ def test_an_owner_that_gave_up_leaves_nothing_behind() -> None:
         asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.UNSUPPORTED_VERSION,
+    ],
+)
+async def test_what_waiting_does_not_help_against_stops_the_worker(code: int) -> None:
+    error = TransactionFailed("app-aggregate-0", KafkaError(code))
+    one = Surroundings([error])
+    one.assignment.assign({PLACE})
+    await one.until(lambda: bool(one.failures))
+    assert one.failures == [error]
+
+
 async def test_an_owner_that_cannot_be_made_stops_the_worker() -> None:
     one = Surroundings([])
     one.assignment.assign({PLACE})
