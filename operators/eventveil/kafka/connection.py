@@ -111,7 +111,7 @@ class Connection:
         self._correlation, self._seconds = 0, 0
         self._client = client_id(settings)
         #: Until when a broker reads nothing from it, because of a quota.
-        self._deaf_until = 0.0
+        self._muted_until = 0.0
         idle = settings.get("connections_max_idle_ms", _LIFE_SECONDS * 1000) / 1000
         self._ends = time.monotonic() + min(_LIFE_SECONDS, idle)
         seconds = min(seconds, _CONNECT_SECONDS)
@@ -194,33 +194,33 @@ class Connection:
             self.close()
             raise self._unanswered(error) from error
         if milliseconds := getattr(answer, "throttle_time_ms", 0):
-            self._deaf_until = time.monotonic() + milliseconds / 1000
+            self._muted_until = time.monotonic() + milliseconds / 1000
         return answer
 
     @property
-    def deaf(self) -> float:
+    def muted(self) -> float:
         """For how many seconds the broker will read nothing from this connection, because of a quota."""
-        return max(0.0, self._deaf_until - time.monotonic())
+        return max(0.0, self._muted_until - time.monotonic())
 
-    def await_ear(self, seconds: float) -> float:
+    def wait_while_muted(self, seconds: float) -> float:
         """Wait until the broker reads what is sent; how many of the ``seconds`` are left.
 
         Raises Throttled if no time would be left for an answer.
         """
-        if not (deaf := self.deaf):
+        if not (muted := self.muted):
             return seconds
-        if deaf + _ANSWER_SECONDS > seconds:
+        if muted + _ANSWER_SECONDS > seconds:
             where = f"{self._address[0]}:{self._address[1]}"
-            raise Throttled(where, f"it {self._throttles} for another {deaf:.0f} s; raise its quota")
-        time.sleep(deaf)
-        return seconds - deaf
+            raise Throttled(where, f"it {self._throttles} for another {muted:.0f} s; raise its quota")
+        time.sleep(muted)
+        return seconds - muted
 
     @property
     def _throttles(self) -> str:
         return f"throttles client.id {self._client}"
 
     def _unanswered(self, error: Exception) -> Unanswered:
-        also = f"; it {self._throttles}, perhaps its quota is too small" if self._deaf_until else ""
+        also = f"; it {self._throttles}, perhaps its quota is too small" if self._muted_until else ""
         return Unanswered(self._address, f"{error!r}{also}")
 
     def _ask(self, request: Any, give_up: float) -> Any:

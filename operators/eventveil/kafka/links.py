@@ -65,14 +65,14 @@ class Link:
             if not connection.is_alive:
                 self._drop(address)
 
-    def deaf(self, address: Address) -> float:
+    def muted(self, address: Address) -> float:
         """For how many seconds a broker will read nothing from this link, because of a quota."""
-        return connection.deaf if (connection := self._connections.get(address)) else 0.0
+        return connection.muted if (connection := self._connections.get(address)) else 0.0
 
     def ask(self, address: Address, request: Any, seconds: float) -> Any:
         """The answer of a broker. Raises Unreached and Unanswered."""
         connection = self._connection(address, seconds)
-        left = connection.await_ear(seconds)
+        left = connection.wait_while_muted(seconds)
         try:
             connection.send(request, left)
             return self._received(connection, left)
@@ -89,10 +89,10 @@ class Link:
         asked: dict[Address, Connection] = {}
         give_up = time.monotonic() + seconds
         # Those that read at once need not wait for the others.
-        for address in sorted(requests, key=self.deaf):
+        for address in sorted(requests, key=self.muted):
             try:
                 connection = self._connection(address, seconds)
-                left = connection.await_ear(give_up - time.monotonic())
+                left = connection.wait_while_muted(give_up - time.monotonic())
             except Unreached as error:
                 answers[address] = error
             else:
@@ -112,10 +112,10 @@ class Link:
         obstacle: EventveilError | None = None
         for address in sorted(
             random.sample(sorted(brokers), k=len(brokers)),
-            key=lambda one: (self.deaf(one), one not in self._connections),
+            key=lambda one: (self.muted(one), one not in self._connections),
         ):
             try:
-                return self.ask(address, request, _ANY_SECONDS + self.deaf(address))
+                return self.ask(address, request, _ANY_SECONDS + self.muted(address))
             except (Unreached, Unanswered) as error:
                 obstacle = error
         if isinstance(obstacle, Unreached):

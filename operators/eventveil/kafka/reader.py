@@ -223,7 +223,7 @@ class LogReader:
         leader = known.address(known.leaders(link, topic).get(number, -1))
         if leader is None:
             return None, "it has no leader"
-        answer = link.ask(leader, request, _ANSWER_SECONDS + link.deaf(leader))
+        answer = link.ask(leader, request, _ANSWER_SECONDS + link.muted(leader))
         at = 0 if isinstance(request, EpochEndRequest) else 1
         codes = {row[at] for _, rows in answer.topics for row in rows} - {KafkaError.NO_ERROR}
         codes |= {getattr(answer, "error_code", KafkaError.NO_ERROR)} - {KafkaError.NO_ERROR}

@@ -1,6 +1,6 @@
 """Quotas of brokers: for how long they let this process wait, and how that is told.
 
-A broker answers a request that exceeds a quota at once, says for how long it will be deaf to the connection
+A broker answers a request that exceeds a quota at once, says for how long it mutes the connection
 (``throttle_time_ms``, KIP-219), and reads the next request after that. How long depends on how much was
 written, so on the number of events: the log and readiness say only which of a few bounds it reached.
 """
@@ -32,7 +32,7 @@ class Throttling:
 
     def note(self, connection: Connection) -> None:
         """Take in what the last answer on a connection said."""
-        if not (seconds := connection.deaf):
+        if not (seconds := connection.muted):
             return
         with self._lock:
             self._forget()

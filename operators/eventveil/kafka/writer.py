@@ -243,7 +243,7 @@ class Writer:
             self._coordinator = address
             deadline.check()
             try:
-                patience = deadline.left if seconds is None else seconds + link.deaf(address)
+                patience = deadline.left if seconds is None else seconds + link.muted(address)
                 return link.ask(address, request, min(patience, deadline.left))
             except Unreached as error:
                 if self._added:
@@ -383,7 +383,7 @@ class Writer:
             for leader, topics in self._by_leader(link, sent).items()
         }
         try:
-            patience = _LEADER_SECONDS + max(map(link.deaf, requests), default=0.0)
+            patience = _LEADER_SECONDS + max(map(link.muted, requests), default=0.0)
             answers = link.ask_all(requests, min(patience, self._deadline.left))
         except Unanswered:
             self._forget({topic for topic, _ in sent})

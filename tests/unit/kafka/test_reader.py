@@ -85,7 +85,7 @@ class Leader:
     def forget(self, _: str) -> None:
         self.forgotten += 1
 
-    def deaf(self, _: Address) -> float:
+    def muted(self, _: Address) -> float:
         return 0.0
 
     def ask(self, address: Address, request: Any, _: float) -> Any:

@@ -1,4 +1,4 @@
-"""Quotas of brokers: what they are deaf to is not sent before they listen again, and it is told."""
+"""Quotas of brokers: nothing is sent over a connection that they mute, and it is told."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def throttled(quota: Quota) -> Iterator[tuple[Link, Any]]:
 def test_the_next_request_waits_until_the_broker_listens_again(at_once: bool) -> None:
     quota = Quota()
     with throttled(quota) as (link, address):
-        assert link.deaf(address) > 0
+        assert link.muted(address) > 0
         answer = link.ask_all({address: REQUEST}, 60)[address] if at_once else link.ask(address, REQUEST, 60)
         assert answer.error_code == 0
-        assert link.deaf(address) == 0
+        assert link.muted(address) == 0
     first, second = quota.asked
     assert second - first >= PAUSE - 0.01
 
@@ -88,8 +88,8 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return made
 
 
-def deaf(seconds: float) -> Connection:
-    return Mock(deaf=seconds)
+def muted(seconds: float) -> Connection:
+    return Mock(muted=seconds)
 
 
 def test_a_pause_is_logged_once_for_each_bound_that_it_reaches(
@@ -97,7 +97,7 @@ def test_a_pause_is_logged_once_for_each_bound_that_it_reaches(
 ) -> None:
     made = Throttling("shop")
     for seconds in (0, 0.4, 2.7, 3.5, 1.2, 7.3, 6.0):
-        made.note(deaf(seconds))
+        made.note(muted(seconds))
     assert [record.getMessage().partition(" at a time")[0] for record in caplog.records] == [
         "brokers throttle client.id shop by 1 s or more",
         "brokers throttle client.id shop by 5 s or more",
@@ -109,12 +109,12 @@ def test_a_pause_is_forgotten_after_a_while_and_then_told_again(
 ) -> None:
     made = Throttling("shop")
     assert made.seconds == 0
-    made.note(deaf(2.5))
+    made.note(muted(2.5))
     now[0] += 60
     assert made.seconds == 2.5
-    made.note(deaf(2.0))
+    made.note(muted(2.0))
     now[0] += 63
     assert made.seconds == 0
-    made.note(deaf(1.5))
+    made.note(muted(1.5))
     assert made.seconds == 1.5
     assert len(caplog.records) == 2

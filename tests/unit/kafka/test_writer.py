@@ -75,7 +75,7 @@ class Brokers:
     def ask_all(self, requests: dict[Address, Any], _: float) -> dict[Address, Any]:
         return {address: self.ask(address, request) for address, request in requests.items()}
 
-    def deaf(self, _: Address) -> float:
+    def muted(self, _: Address) -> float:
         return 0.0
 
     def ask_any(self, _: set[Address], request: Any) -> Any:
