@@ -18,7 +18,7 @@ known from which offset on records have to be judged again where a rule has chan
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -39,11 +39,16 @@ class Boundary(NamedTuple):
 
 @dataclass(frozen=True)
 class Boundaries:
-    """The boundaries of one stream in one partition, ascending; timestamps before ``first`` have none."""
+    """The boundaries of one stream in one partition, ascending; timestamps before ``first`` have none.
+
+    An event below all of them was appended before timestamp ``known`` was due, or nothing is known of it if
+    that is far ahead. None stands for ``first``: a worker has every boundary from there on, a replay may not.
+    """
 
     rules: Timeline
     first: int
     captured: tuple[Boundary, ...] = ()
+    known: int | None = None
 
     @property
     def last(self) -> int:
@@ -69,7 +74,7 @@ class Boundaries:
         if self.captured and end < self.captured[-1].offset:
             raise ValueError(f"the log ends at {end}, below the boundary {self.captured[-1].offset}")
         boundary = Boundary(timeline.last_due(self.rules, now), end)
-        return Boundaries(self.rules, self.first, (*self.captured, boundary))
+        return replace(self, captured=(*self.captured, boundary))
 
     def of(self, timestamp: int) -> int | None:
         """The boundary of a timestamp, None if it has none yet."""
@@ -83,7 +88,13 @@ class Boundaries:
 
     def latest_time(self, offset: int) -> int:
         """The latest time that an event at ``offset`` may have: later ones are too far ahead."""
-        return self._latest(self.reached(offset))
+        below_all = not self.captured or offset < self.captured[0].offset
+        return self._latest(self._before if below_all else self.reached(offset))
+
+    @property
+    def _before(self) -> int:
+        """The last timestamp that need not be due yet where an event below all boundaries was appended."""
+        return (self.first if self.known is None else self.known) - 1
 
     def _latest(self, reached: timeline.Numbers) -> timeline.Numbers:
         step = timeline.step_of(self.rules)
@@ -111,7 +122,7 @@ class Boundaries:
     @cached_property
     def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The last timestamps, after that which has none; the offsets, before that which nothing reaches."""
-        lasts = [self.first - 1, *(one.last for one in self.captured)]
+        lasts = [self._before, *(one.last for one in self.captured)]
         ends = [*(one.offset for one in self.captured), np.iinfo(np.int64).max]
         return np.array(lasts, np.int64), np.array(ends, np.int64)
 
@@ -121,7 +132,7 @@ class Boundaries:
         ``genesis`` is the offset that the stream began to read at. None if no boundary shows it: one from
         before that offset is missing.
         """
-        if timeline.start_of(self.rules, next_timestamp) <= self._latest(self.first - 1):
+        if timeline.start_of(self.rules, next_timestamp) <= self._latest(self._before):
             return genesis
         found = self._admits(next_timestamp)
         return self.captured[min(found, len(self.captured) - 1)].offset if found else None
@@ -146,4 +157,4 @@ class Boundaries:
             newest = one is self.captured[-1]
             if newest or one.last >= next_timestamp or (index >= start and not same_reference):
                 kept.append(one)
-        return Boundaries(self.rules, self.first, tuple(kept))
+        return replace(self, captured=tuple(kept))

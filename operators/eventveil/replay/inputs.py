@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Message
 
 from eventveil.counting.boundaries import Boundary
 from eventveil.counting.counter import Partial
@@ -240,27 +240,35 @@ class TopicInput(Input):
     ) -> Mapping[int, tuple[Boundary, ...]]:
         """See ``Input.boundaries``: those of the worker's partial counts that are still there."""
         found: defaultdict[int, dict[int, int]] = defaultdict(dict)
-        for message in read_partition(self._kafka, *partials):
+        for message in self._left_by_worker(partials):
             if message.key() == stream.name.encode():
                 one = Partial.decode(message.value() or b"", f"{partials[0]}, offset {message.offset()}")
                 if one.boundary is not None:
                     found[one.partition][one.timestamp] = one.boundary
         earliest = max((min(of) for of in found.values()), default=None)
-        if earliest is None or earliest > first:
-            known = "no boundary: no event is late or too far ahead here"
-            if earliest is None:
-                self._unbounded.add(stream.name)
-            else:
-                begins = format_rfc3339(start_of(stream.timeline, earliest))
-                known = (
-                    f"the boundaries of timestamp {earliest} and later, the first of which holds for "
-                    f"earlier ones too; --from {begins} begins with it"
-                )
-            self.warnings.append(f"{stream.name}: the worker's partial counts have {known}")
+        if earliest is None:
+            self._unbounded.add(stream.name)
+            self.warnings.append(
+                f"{stream.name}: the worker's partial counts have no boundary: no event is late or too far "
+                "ahead here"
+            )
+        elif earliest > first:
+            begins = format_rfc3339(start_of(stream.timeline, earliest))
+            self.warnings.append(
+                f"{stream.name}: the worker's partial counts have no boundary of a timestamp before "
+                f"{earliest}, and no event that was appended before the one of {earliest} is late here. So "
+                "the counts of earlier timestamps may have events that a worker would have left out; "
+                f"--from {begins} leaves these timestamps out"
+            )
         return {
             partition: tuple(Boundary(timestamp, offset) for timestamp, offset in sorted(of.items()))
             for partition, of in found.items()
         }
+
+    def _left_by_worker(self, partials: TopicPartition) -> Iterator[Message]:
+        """The records of the partial counts, none if no worker's topics have been created."""
+        if Cluster(self._kafka).topics({partials.topic}):
+            yield from read_partition(self._kafka, *partials)
 
     def begin(self, earliest: int, longest: int) -> Mapping[int, int]:
         """See ``Input.begin``; captures the ends. Raises StateRefused if the topic does not exist."""

@@ -9,17 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eventveil.counting.boundaries import Boundary
 from eventveil.counting.counter import CounterState, Partial
 from eventveil.model.records import NO_APPEND_TIME, Chunk, TopicPartition
+from eventveil.model.timeline import timestamp_of
 from eventveil.model.topology import Stream
 from eventveil.process.memory import NOTHING, Held
 from eventveil.replay.inputs import Input
 from eventveil.replay.releasing import INSTANCE
 from eventveil.replay.runner import LogRunner
 from eventveil.tasks.aggregate import Aggregation, Batch, Outputs
+from eventveil.topology.scalars import END_OF_TIME
 
 #: Nothing of a transaction is written: a replay uses what it contains.
 _NOWHERE = Outputs("", {}, TopicPartition("", 0))
@@ -51,7 +53,21 @@ class Scope:
             for name in self.streams
         }  # fmt: skip
         streams = {name: (stream, states[name]) for name, stream in self.streams.items()}
-        return Aggregation(_NOWHERE, len(self.starts), streams)
+        made = Aggregation(_NOWHERE, len(self.starts), streams)
+        for name, counter in made.counters.items():
+            if counter.boundaries is not None and self.boundaries.get(name):
+                counter.boundaries = replace(counter.boundaries, known=self._known(name, partition))
+        return made
+
+    def _known(self, name: str, partition: int) -> int:
+        """The first timestamp with a known boundary in a partition; of one without any, one out of reach.
+
+        What is below all boundaries is measured by that, and not by the range: how far back it begins must
+        not decide what counts.
+        """
+        if own := self.boundaries[name].get(partition):
+            return own[0].last
+        return timestamp_of(self.streams[name].timeline, END_OF_TIME)
 
     def past(self, name: str, timestamp: int) -> bool:
         """Whether a timestamp is behind the last one of its stream."""

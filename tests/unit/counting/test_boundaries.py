@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +53,14 @@ def test_an_event_may_be_ahead_of_the_next_boundary_by_max_ahead() -> None:
     # The next boundary is due at the end of its timestamp (1010, 1030) plus lateness and clock skew.
     assert one.latest_time(4) == 1010 + 5 + 7
     assert one.latest_time(5) == 1030 + 5 + 7
+
+
+def test_what_is_below_the_first_known_boundary_is_measured_by_its_timestamp() -> None:
+    one = Boundaries(RULES, 1, (Boundary(8, 5), Boundary(9, 9)), known=8)
+    assert [one.latest_time(offset) for offset in (4, 5)] == [1080 + 5 + 7, 1090 + 5 + 7]
+    assert one.latest_times(np.array([4, 5])).tolist() == [1080 + 5 + 7, 1090 + 5 + 7]
+    assert one.reached(4) == 0, "a timestamp would be closed before its events were read"
+    assert one.of(1) == 5
 
 
 LOGS = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 3)), max_size=40)

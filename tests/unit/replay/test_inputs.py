@@ -10,7 +10,7 @@ import pytest
 
 from eventveil.counting.counter import Partial
 from eventveil.model.errors import EventveilError
-from eventveil.model.records import NO_APPEND_TIME
+from eventveil.model.records import NO_APPEND_TIME, TopicPartition
 from eventveil.model.timeline import latest_times, start_of
 from eventveil.model.topology import Condition, Kafka
 from eventveil.replay import inputs
@@ -126,6 +126,16 @@ def test_the_rules_of_a_file_leave_out_what_ends_after_the_range_only(tmp_path: 
     assert END_OF_TIME - HOUR <= source.rules(stream(), None).timeline.max_ahead < END_OF_TIME
 
 
+class With:
+    """A cluster that has these topics."""
+
+    def __init__(self, existing: set[str]) -> None:
+        self._existing = existing
+
+    def topics(self, names: set[str]) -> set[str]:
+        return self._existing & names
+
+
 class Message:
     """A record of the partial counts, as the client gives it."""
 
@@ -149,8 +159,9 @@ class Message:
         ([3, 4], 3, []),
         (
             [3, 4], 1,
-            ["have the boundaries of timestamp 3 and later, the first of which holds for earlier ones too; "
-             "--from 2013-01-01T02:00:00Z begins with it"],
+            ["have no boundary of a timestamp before 3, and no event that was appended before the one of 3 "
+             "is late here. So the counts of earlier timestamps may have events that a worker would have "
+             "left out; --from 2013-01-01T02:00:00Z leaves these timestamps out"],
         ),
         ([], 1, ["have no boundary: no event is late or too far ahead here"]),
     ],
@@ -159,8 +170,9 @@ def test_missing_boundaries_are_told_with_what_follows(
     monkeypatch: pytest.MonkeyPatch, timestamps: list[int], first: int, warnings: list[str]
 ) -> None:
     monkeypatch.setattr(inputs, "read_partition", lambda *_: map(Message, timestamps))
+    monkeypatch.setattr(inputs, "Cluster", lambda _: With({"partials"}))
     source = TopicInput(Kafka("localhost:9092"), "events")
-    found = source.boundaries(stream(), first, ("partials", 0))
+    found = source.boundaries(stream(), first, TopicPartition("partials", 0))
     assert [one.last for one in found.get(0, ())] == timestamps
     assert source.warnings == [f"destinations: the worker's partial counts {one}" for one in warnings]
     one = stream()
@@ -168,6 +180,15 @@ def test_missing_boundaries_are_told_with_what_follows(
     within = start_of(judged.timeline, 10**6)
     ahead = latest_times(judged, first, NO_APPEND_TIME)
     assert (ahead >= within) is not bool(timestamps)
+
+
+def test_without_a_topic_of_partial_counts_no_boundary_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "read_partition", lambda *_: pytest.fail("read what does not exist"))
+    monkeypatch.setattr(inputs, "Cluster", lambda _: With(set()))
+    source = TopicInput(Kafka("localhost:9092"), "events")
+    assert source.boundaries(stream(), 1, TopicPartition("app-partials", 0)) == {}
+    assert source.is_limited_by_range(stream())
+    assert source.warnings[0].endswith("have no boundary: no event is late or too far ahead here")
 
 
 def test_only_where_no_append_times_are_known_what_is_too_far_ahead_is_after_the_range() -> None:

@@ -4,6 +4,7 @@ import json
 import random
 import tracemalloc
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from hashlib import sha256
@@ -14,8 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eventveil.counting.boundaries import Boundary
 from eventveil.mechanisms.registry import KINDS
 from eventveil.model.partitioners import murmur2_partition
+from eventveil.model.records import NO_APPEND_TIME, TopicPartition
 from eventveil.model.topology import MechanismSettings, Sink, Stream
 from eventveil.replay.run import replay, seeded_noise, select_streams
 from eventveil.tasks import aggregate
@@ -301,6 +304,38 @@ def test_what_lies_outside_the_range_is_not_kept(tmp_path: Path) -> None:
     hours = Counter((json.loads(value)["at"] - ORIGIN) // HOUR for value in values)
     assert outcomes["before-start"] == sum(hours[hour] for hour in range(4))
     assert outcomes["too-far-ahead"] == sum(hours[hour] for hour in range(5, 10))
+
+
+class Bounded(Recorded):
+    """A topic without append times of which a worker has left boundaries."""
+
+    def __init__(self, values: Sequence[bytes], left: Mapping[int, tuple[Boundary, ...]]) -> None:
+        super().__init__({0: [(NO_APPEND_TIME, value) for value in values]})
+        self._left = left
+
+    def boundaries(
+        self, stream: Stream, first: int, partials: TopicPartition
+    ) -> Mapping[int, tuple[Boundary, ...]]:
+        return self._left
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_history_of_before_the_first_boundary_counts_wherever_the_range_begins(way: str) -> None:
+    """A worker began at timestamp 1001, behind six events: one is too far ahead even then, and what follows
+    is late."""
+    hours = (0, 500, 900, 3000, 990, 1000, 5, 999)
+    values = [event("u", "ATL", ORIGIN + hour * HOUR) for hour in hours]
+    one = stream(max_ahead=3 * DAY)
+    one = replace(one, source=replace(one.source, append_time="boundary"))
+    end = ORIGIN + 1002 * HOUR
+    with read_by(way):
+        for start in (None, ORIGIN + 980 * HOUR):
+            given = Bounded(values, {0: (Boundary(1001, 6),)})
+            running = replay(topology(one), given, start=start, end=end, noise=zero_noise)
+            found = [timestamp for (_, timestamp), counts in counts_of(running).items() if counts]
+            assert found == ([1, 501, 901, 991, 1001] if start is None else [991, 1001])
+            outcomes = running.outcomes["destinations"]
+            assert (outcomes["too-far-ahead"], outcomes["late"]) == (1, 2 if start is None else 1)
 
 
 # Noise and budget
