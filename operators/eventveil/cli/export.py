@@ -30,7 +30,7 @@ from eventveil.read.tables import Table
 @click.option("--output", metavar="FILE", required=True, help="Where the table goes; - is standard output.")
 @click.option(
     "--format", "kind", type=click.Choice([*WRITERS]),
-    help="Default: by the extension of the output.",
+    help="Default: by the extension of the output, csv for standard output.",
 )  # fmt: skip
 @click.option("--stream", help="The stream to export; optional if there is only one.")
 @click.option(
@@ -54,8 +54,9 @@ from eventveil.read.tables import Table
     "--groups", metavar="FILE", help="Sum over groups of columns: a YAML file with names and their columns."
 )
 @click.option(
-    "--non-negative", is_flag=True, help="Adjust counts to at least 0, keeping the sum of each release."
-)
+    "--non-negative", is_flag=True,
+    help="Adjust counts to at least 0, keeping the sum of each release; not for sums.",
+)  # fmt: skip
 @click.option(
     "--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True,
     help="Confidence level of the intervals.",
@@ -88,6 +89,11 @@ def export(
     refuse_existing({"--output": output}, force)
     if every is None and groups is None and (average or partial or zone is not None):
         raise click.UsageError("--average, --partial and --zone apply to sums: add --every or --groups")
+    if non_negative and (every is not None or groups is not None):
+        raise click.UsageError(
+            "--non-negative with --every or --groups: sums of adjusted counts are biased, upwards in small "
+            "columns, and miss their intervals. Leave out --non-negative, which adds up what was released"
+        )
     form: Literal["long", "wide"] = "long" if is_long else "wide"
     empty = 0
     try:
@@ -118,7 +124,7 @@ def export(
 
 
 def _kind(kind: str | None, output: str) -> str:
-    found = kind or output.rpartition(".")[2]
+    found = kind or ("csv" if output == "-" else output.rpartition(".")[2])
     if found not in WRITERS:
         raise click.UsageError(f"--output {output} does not end with .csv or .parquet: add --format")
     return found

@@ -84,6 +84,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _DECODER = msgspec.json.Decoder(Record)
+_GIVE = "Give a sink, or what `eventveil replay` writes to --output (schemas/release.schema.json)"
 
 
 def decode(value: bytes | None, place: str) -> Record:
@@ -110,7 +111,20 @@ def _refused(value: bytes, place: str, error: msgspec.DecodeError) -> ReadingErr
             "Streams of values have no timestamps; read their sink or file as lines of JSON"
             " (schemas/reading.schema.json)",
         )
+    if (other := _other_than_release(fields)) is not None:
+        return ReadingError(place, other, _GIVE)
     return ReadingError(place, f"no release: {_told(error, fields)}", _remedy(error))
+
+
+def _other_than_release(fields: Any) -> str | None:
+    """What a JSON value is that has not even the fields that say whose counts it has; None for a release."""
+    if not isinstance(fields, dict):
+        return None
+    if lacks := [name for name in ("stream", "counts") if name not in fields]:
+        return f"not a release: it has {'neither stream nor counts' if len(lacks) > 1 else f'no {lacks[0]}'}"
+    return (
+        "not a release, but a line of `--truth`" if "events" in fields and "mechanism" not in fields else None
+    )
 
 
 def _told(error: msgspec.DecodeError, fields: Any) -> str:
@@ -134,4 +148,4 @@ def _fits(value: Any, name: str) -> bool:
 def _remedy(error: msgspec.DecodeError) -> str:
     if "unknown field" in str(error):
         return "A later version of Eventveil may have written it; update this one"
-    return "Give a sink, or what `eventveil replay` writes to --output (schemas/release.schema.json)"
+    return _GIVE

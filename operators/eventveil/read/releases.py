@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from eventveil.read import estimates, frames, intervals, nesting
 from eventveil.read.problems import ReadingError
-from eventveil.read.tables import Table, long_table, wide_table
+from eventveil.read.tables import Table, is_wide, long_table, wide_table
 
 if TYPE_CHECKING:
     from eventveil.read.summing import Sums
@@ -68,7 +68,8 @@ class Releases:
     ``fresh``: bool (T,). ``missing``: the partitions that do not count, by timestamp. ``parts`` are the terms
     that the stream had, and ``part_of``, int64 (T,), those of each timestamp. ``history``: at user level with
     a span, the counts of the window that ends at each timestamp. ``exhausted``: whether the horizon of each
-    had passed; empty where that is not known.
+    had passed; empty where that is not known. ``adjusted``: whether counts were made non-negative, so that
+    sums of them would be biased.
     """
 
     stream: str
@@ -85,6 +86,7 @@ class Releases:
     part_of: NDArray[np.int64]
     history: tuple[tuple[int, ...], ...] = ()
     exhausted: tuple[bool, ...] = ()
+    adjusted: bool = False
 
     def __len__(self) -> int:
         return len(self.timestamps)
@@ -186,17 +188,18 @@ class Releases:
     def non_negative(self) -> Releases:
         """The same with counts that are at least 0 and have the same sum in each release; float64.
 
-        Free post-processing; ``eventveil.read.estimates`` says how, and what it does to small columns.
+        Free post-processing; ``eventveil.read.estimates`` says how, and what it does to small columns. There
+        are no ``totals`` and ``averages`` of the result.
         """
         counts = self.counts.astype(float)
         released = ~np.isnan(counts)
         if released.all():
-            return replace(self, counts=estimates.non_negative(counts))
+            return replace(self, counts=estimates.non_negative(counts), adjusted=True)
         known, which = np.unique(released, axis=0, return_inverse=True)
         for number, columns in enumerate(known):
             some = np.ix_(np.flatnonzero(which.reshape(-1) == number), np.flatnonzero(columns))
             counts[some] = estimates.non_negative(counts[some])
-        return replace(self, counts=counts)
+        return replace(self, counts=counts, adjusted=True)
 
     def totals(
         self,
@@ -213,9 +216,17 @@ class Releases:
         keeps timestamps apart, "all" takes them together. ``groups``: names and their columns, or a function
         from a column to the name of its group, None for none; without them columns are kept apart. A span
         that is not covered by releases as a whole has NaN, unless it may be ``partial``. Raises ReadingError
-        if timestamps do not fit into spans.
+        if timestamps do not fit into spans, or counts were made non-negative.
         """
         from eventveil.read.summing import sums
+
+        if self.adjusted:
+            raise ReadingError(
+                self.stream,
+                "sums of counts that were made non-negative are biased, upwards in small columns, and miss"
+                " their intervals",
+                "Add up the releases as they are, without non_negative()",
+            )
 
         return sums(self, every, zone, self._groups(groups), level, partial)
 
@@ -250,7 +261,7 @@ class Releases:
 
     def _table(self, rows: slice, form: Form, level: float) -> Table:
         fixed: Table = {"time": self.starts[rows]}
-        if form == "wide":
+        if is_wide(form):
             return wide_table(fixed | {"fresh": self.fresh[rows]}, self.columns, self.counts[rows])
         low, high = self.bounds(level)
         values = {"count": self.counts, "error": self.errors, "low": low, "high": high}

@@ -128,7 +128,9 @@ def stream_of(topology: Topology, name: str | None) -> Stream:
         if name is None
         else f"it has no stream of counts with the name {name}"
     )
-    raise ReadingError(topology.path, what, f"Name one of: {', '.join(known) or 'none'}")
+    raise ReadingError(
+        topology.path, what, f"Name one (--stream, in Python stream=): {', '.join(known) or 'none'}"
+    )
 
 
 def _milliseconds(time: Any) -> int | None:

@@ -14,7 +14,7 @@ from eventveil.read.calendar import Spans, spans
 from eventveil.read.correlation import errors_of_sums
 from eventveil.read.problems import ReadingError
 from eventveil.read.releases import Form, Releases, Times, shown
-from eventveil.read.tables import Table, long_table, wide_table
+from eventveil.read.tables import Table, is_wide, long_table, wide_table
 
 Floats = NDArray[np.float64]
 
@@ -25,9 +25,9 @@ class Sums:
 
     ``what`` is total or average. ``starts`` and ``ends``: datetime64[ms] (S,), in UTC. ``values``, ``errors``
     (expected standard deviations), ``low`` and ``high`` (an interval): float64 (S, g); NaN where a span is
-    not covered as a whole, or its error not known. ``timestamps``: int64 (S,), how many there are;
-    ``complete``: bool (S,), whether they cover the span; ``lacking``: int64 (S,), how many of them were
-    counted without some partition.
+    not covered as a whole, or its error not known. ``timestamps``: int64 (S,), how many
+    releases there are; ``complete``: bool (S,), whether they cover the span; ``without_partition``: int64
+    (S,), how many of these releases leave out a partition (``Releases.missing``).
     """
 
     what: str
@@ -41,7 +41,7 @@ class Sums:
     high: Floats
     timestamps: NDArray[np.int64]
     complete: NDArray[np.bool_]
-    lacking: NDArray[np.int64]
+    without_partition: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -63,7 +63,7 @@ class Sums:
 
     def to_pandas(self, form: Form = "long") -> Any:
         """A pandas.DataFrame: time, end, column, total or average, error, low, high, timestamps, complete,
-        lacking; or wide, with a column for each group instead of the five in the middle.
+        without_partition; or wide, with a column for each group instead of the five in the middle.
 
         Raises ReadingError if pandas is not installed.
         """
@@ -75,8 +75,8 @@ class Sums:
 
     def _table(self, rows: slice, form: Form) -> Table:
         fixed: Table = {"time": self.starts[rows], "end": self.ends[rows]}
-        about = {name: getattr(self, name)[rows] for name in ("timestamps", "complete", "lacking")}
-        if form == "wide":
+        about = {name: getattr(self, name)[rows] for name in ("timestamps", "complete", "without_partition")}
+        if is_wide(form):
             return wide_table(fixed | about, self.groups, self.values[rows])
         values = {self.what: self.values, "error": self.errors, "low": self.low, "high": self.high}
         cells = {name: value[rows] for name, value in values.items()}
@@ -102,7 +102,7 @@ def sums(
     if not partial:
         values[~complete], errors.deviations[~complete] = np.nan, np.nan
     half = intervals.quantile(level, errors.kurtosis) * errors.deviations
-    lacking = np.array([bool(one) for one in releases.missing], np.int64)
+    without = np.array([bool(one) for one in releases.missing], np.int64)
     return Sums(
         "total",
         releases.stream,
@@ -115,7 +115,7 @@ def sums(
         values + half,
         covered,
         complete,
-        np.bincount(found.of, lacking, len(found.starts)).astype(np.int64),
+        np.bincount(found.of, without, len(found.starts)).astype(np.int64),
     )
 
 

@@ -8,9 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eventveil.read.problems import ReadingError
+
 #: Before the name of a column that a wide table has itself.
 PREFIX = "column:"
 Table = dict[str, NDArray[Any]]
+
+
+def is_wide(form: str) -> bool:
+    """Whether a table is to be wide, not long. Raises ReadingError for any other form."""
+    if form not in {"long", "wide"}:
+        raise ReadingError("form", f"{form!r} is none", 'Write "long" or "wide"')
+    return form == "wide"
 
 
 def long_table(

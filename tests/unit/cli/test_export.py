@@ -109,8 +109,16 @@ def test_a_range_a_level_and_counts_that_are_not_negative(source: Path, tmp_path
     assert half == pytest.approx(0.6745 * 5.5, abs=0.01)
 
 
+@pytest.mark.parametrize("sums", [("--every", "1d"), ("--groups", "groups.yaml")])
+def test_counts_made_non_negative_are_not_summed(source: Path, tmp_path: Path, sums: tuple[str, str]) -> None:
+    exported = export(source, tmp_path / "days.csv", "--non-negative", *sums)
+    assert exported.exit_code == 2
+    assert "biased, upwards in small columns" in exported.output
+    assert "Leave out --non-negative" in exported.output
+
+
 def test_standard_output_gets_the_table_alone(source: Path) -> None:
-    exported = export(source, "-", "--format", "csv", "--every", "all", "--partial")
+    exported = export(source, "-", "--every", "all", "--partial")
     assert exported.stdout.startswith("time,end,column,total,")
     assert len(exported.stdout.splitlines()) == 3
 

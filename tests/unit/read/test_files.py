@@ -12,8 +12,10 @@ import pytest
 
 from eventveil import read
 from eventveil.read.records import Record
+from eventveil.read.sources import stream_of
 from eventveil.topology.columns import columns_digest
 from tests.unit.read.making import HOUR, ORIGIN, record, written
+from tests.unit.replay.history import stream, topology
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "schemas" / "release.schema.json").read_text())
 
@@ -85,6 +87,11 @@ def test_of_several_streams_one_has_to_be_named(tmp_path: Path) -> None:
         read.file(path, "third")
 
 
+def test_of_several_streams_of_a_topology_one_has_to_be_named_by_its_option() -> None:
+    with pytest.raises(read.ReadingError, match=r"Name one \(--stream, in Python stream=\): a, b$"):
+        stream_of(topology(stream("a"), stream("b")), None)
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -102,6 +109,9 @@ def test_of_several_streams_one_has_to_be_named(tmp_path: Path) -> None:
         (record(2, counts={"basket": 1, "home": 3}), "another order"),
         (record(2, flavour="odd"), "unknown field `flavour`.*later version"),
         (b'{"stream": "views", "partition": 0, "position": 1, "reading": 3}', "reading of one value"),
+        (b'{"stream": "views", "timestamp": 2, "counts": {}, "events": {}}', "but a line of `--truth`. Give"),
+        (b'{"customer": "c-1", "at": 3}', "not a release: it has neither stream nor counts. Give"),
+        (b'{"stream": "views", "timestamp": 2, "test": 0}', "not a release: it has no counts. Give"),
     ],
 )
 def test_a_bad_record_is_refused_with_its_line_and_field(tmp_path: Path, line: bytes, words: str) -> None:

@@ -206,7 +206,7 @@ def test_a_level_that_is_none_is_refused() -> None:
 def test_timestamps_that_lack_a_partition_are_told() -> None:
     found = releases(np.ones((48, 1)), 1.0)
     object.__setattr__(found, "missing", ((), (3,), *((),) * 46))
-    assert found.totals("1d").lacking.tolist() == [1, 0]
+    assert found.totals("1d").without_partition.tolist() == [1, 0]
 
 
 def test_spans_in_a_time_zone_are_those_of_its_days() -> None:

@@ -32,6 +32,21 @@ def test_a_wide_frame_has_a_column_each() -> None:
     assert frame["c1"].tolist() == [-1, 0]
 
 
+def test_a_form_that_is_none_is_refused() -> None:
+    sums = TWO.totals("all")
+    for made in (TWO.to_pandas, TWO.to_polars, sums.to_pandas, sums.to_polars):
+        with pytest.raises(read.ReadingError, match=r"'broad' is none. Write \"long\" or \"wide\""):
+            made("broad")
+
+
+def test_counts_made_non_negative_are_not_added_up() -> None:
+    adjusted = TWO.non_negative().select(["c0"]).between("2026-03-01")
+    for add in (adjusted.totals, adjusted.averages):
+        with pytest.raises(read.ReadingError, match="biased, upwards in small columns"):
+            add("all")
+    assert len(adjusted.to_pandas()) == 2
+
+
 def test_a_frame_of_polars_has_the_same() -> None:
     pandas, polars = TWO.to_pandas(), TWO.to_polars()
     assert polars.columns == list(pandas)
@@ -43,7 +58,8 @@ def test_a_frame_of_polars_has_the_same() -> None:
 def test_a_frame_of_sums_says_what_they_are() -> None:
     averages = TWO.averages("all")
     assert list(averages.to_pandas()) == [
-        "time", "end", "column", "average", "error", "low", "high", "timestamps", "complete", "lacking",
+        "time", "end", "column", "average", "error", "low", "high", "timestamps", "complete",
+        "without_partition",
     ]  # fmt: skip
     assert list(TWO.totals("all").to_pandas("wide"))[-2:] == ["c0", "c1"]
     assert averages.to_polars()["average"].to_list() == [4, -0.5]
