@@ -175,7 +175,7 @@ def advise(
         known = of_topology(subject, source, only) if source or is_topology(subject) else None
         chosen = known or of_file(subject, user, column, time)
         if known is None:
-            check_fields(chosen)
+            check_fields(chosen, _note)
         stream = with_found_columns(chosen, columns if known else columns or "found")
         if stream.counts.discover is not None:
             raise EventveilError(

@@ -111,13 +111,15 @@ def of_file(path: str, user: str, column: str, time: str) -> AdviceSubject:
     return AdviceSubject(name, stream, lambda: _open_file(path, stream.source))
 
 
-def check_fields(subject: AdviceSubject) -> None:
+def check_fields(subject: AdviceSubject, warn: Callable[[str], object]) -> None:
     """See that some of the first events have a user, a column and a time where the options point.
 
     Raises EventveilError with fields that may be meant, and what reading the events raises.
     """
     source, events = subject.stream.source, subject.open()
     events.begin(0, source.max_bytes)
+    for warning in events.warnings:
+        warn(f"warning: {warning}")
     values = next((chunk.values[:_SEEN] for chunk in events.chunks()), ())
     records = [SampledRecord(0, number, value) for number, value in enumerate(values)]
     for option in ("user", "column", "time"):

@@ -157,7 +157,9 @@ def newest_of_file(file: FileInput, path: str, streams: list[AnyStream], limit: 
         places = range(max(0, len(one.offsets) - limit), len(one.offsets))
         kept += [SampledRecord(0, one.offsets[at], one.values[at], time=0, appended=True) for at in places]
         del kept[:-limit]
-    return SourceSample(path, 1, kept, held, rules=lambda stream: file.rules(stream, None))
+    return SourceSample(
+        path, 1, kept, held, notes=file.warnings, rules=lambda stream: file.rules(stream, None)
+    )
 
 
 def topics_of(topology: Topology) -> dict[str, list[AnyStream]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection
 
 from eventveil.model.errors import EventveilError
@@ -15,6 +16,9 @@ _NO_LINES = {
     **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), ("UTF-16 text", "iconv -f UTF-16 -t UTF-8")),
     b"[": ("one JSON array", "jq -c '.[]'"),
 }
+_LOOKED_AT = 4096
+#: The first line of CSV: names, of which none looks like a number or a text of JSON alone.
+_NAMES = re.compile(rb'"?[A-Za-z_][^,;\t"]*"?(?:[,;\t]"?[A-Za-z_][^,;\t"]*"?)+')
 
 
 def open_file(path: str, pointers: Collection[str]) -> FileInput:
@@ -26,7 +30,7 @@ def open_file(path: str, pointers: Collection[str]) -> FileInput:
     beginning = b""
     if os.path.isfile(path):
         with open(path, "rb") as file:
-            beginning = file.read(100)
+            beginning = file.read(_LOOKED_AT)
     if beginning[:4] not in {PARQUET, ARROW_FILE, ARROW_STREAM}:
         _check_lines(path, beginning, pointers)
         return FileInput(path)
@@ -50,3 +54,13 @@ def _check_lines(path: str, beginning: bytes, pointers: Collection[str]) -> None
                 f"{path} is {what}, not an event per line: {command} {path} | eventveil replay ... "
                 "--input /dev/stdin"
             )
+    if _is_csv(path, text):
+        raise ValueError(f"{path} looks like CSV; --input takes JSON lines, Parquet or Arrow")
+
+
+def _is_csv(path: str, text: bytes) -> bool:
+    """Whether a file begins with names instead of an event, or is called CSV and has no event there."""
+    first, _, rest = text.partition(b"\n")
+    if not first or first.startswith((b"{", b"[")) or rest.lstrip().startswith((b"{", b"[")):
+        return False
+    return path.lower().endswith((".csv", ".tsv")) or _NAMES.fullmatch(first.rstrip()) is not None

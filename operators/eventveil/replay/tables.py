@@ -8,7 +8,7 @@ A row means what the same event means as JSON, an object with a member for each 
 | integer, decimal without fraction | integer |
 | float, decimal with fraction | number with fraction; null if it is not finite |
 | timestamp with zone | integer: epoch milliseconds, what is finer cut off |
-| timestamp without zone, date, time | text, which is not an RFC 3339 time |
+| timestamp without zone, date, time | text; of these, only a timestamp is a time, if there is a time zone |
 | bool, null, struct, list | true or false, null, object, array |
 
 The object has the columns that are asked for and no others, so neither these nor their size matter.
@@ -56,9 +56,10 @@ class TableInput(FileInput):
         self._path = path
         names = {token for pointer in pointers for token in pointer_tokens(pointer)[:1]}
         try:
-            self._rows, self._batches = _open(self._file, names)
+            self._rows, self._batches, schema = _open(self._file, names)
         except _UNREADABLE as error:
             raise self._refused(error) from None
+        self.warnings += _flattened(schema, pointers)
 
     def _refused(self, error: Exception) -> EventveilError:
         if isinstance(error, EventveilError):
@@ -83,15 +84,15 @@ class TableInput(FileInput):
 _UNREADABLE = (EventveilError, pa.ArrowException, UnicodeDecodeError, OSError)
 
 
-def _open(file: BinaryIO, names: Collection[str]) -> tuple[int | None, Iterator[pa.RecordBatch]]:
-    """The number of rows, if the file tells it, and the rows, of the columns with these names."""
+def _open(file: BinaryIO, names: Collection[str]) -> tuple[int | None, Iterator[pa.RecordBatch], pa.Schema]:
+    """The number of rows, if the file tells it, the rows, of the columns with these names, and its schema."""
     magic = file.read(4)
     file.seek(0)
     if magic == PARQUET:
         parquet = pq.ParquetFile(file)
         found = _known(parquet.schema_arrow, names)
         batches = parquet.iter_batches(_CHUNK_ROWS, columns=found)
-        return parquet.metadata.num_rows, (batch.select(found) for batch in batches)
+        return parquet.metadata.num_rows, (batch.select(found) for batch in batches), parquet.schema_arrow
     open_ipc = pa.ipc.open_stream if magic == ARROW_STREAM else pa.ipc.open_file
     schema = open_ipc(file).schema
     found = _known(schema, names)
@@ -100,7 +101,17 @@ def _open(file: BinaryIO, names: Collection[str]) -> tuple[int | None, Iterator[
     fields = [schema.get_field_index(name) for name in found] or [0]
     reader = open_ipc(file, options=pa.ipc.IpcReadOptions(included_fields=fields if len(schema) else None))
     batches = reader if magic == ARROW_STREAM else map(reader.get_batch, range(reader.num_record_batches))
-    return None, (batch.select(found) for batch in batches)
+    return None, (batch.select(found) for batch in batches), schema
+
+
+def _flattened(schema: pa.Schema, pointers: Collection[str]) -> Iterator[str]:
+    """What to tell of pointers into structs in whose place there are columns such as ``page.section``."""
+    for pointer in sorted(pointers):
+        tokens = pointer_tokens(pointer)
+        name = ".".join(tokens)
+        if len(tokens) > 1 and tokens[0] not in schema.names and name in schema.names:
+            meant = "/" + name.replace("~", "~0").replace("/", "~1")
+            yield f"nothing is at {pointer}; did you mean the column {name}? Its pointer is {meant}"
 
 
 def _known(schema: pa.Schema, names: Collection[str]) -> list[str]:

@@ -307,6 +307,30 @@ def test_a_file_without_lines_is_refused_with_what_makes_lines_of_it(
     assert not (folder / "out.jsonl").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("weeks.csv", "1,2\n3,4\n"),
+        ("weeks.TSV", "u\tATL\n"),
+        ("weeks", "customer_id,page.section,at\r\nc-1,home,2026-03-02T00:00:00Z\r\n"),
+        ("weeks", '\ufeff"customer id";"at"\n"c-1";3\n'),
+    ],
+)
+def test_csv_is_refused_with_what_can_be_read(folder: Path, name: str, data: str) -> None:
+    (folder / name).write_text(data)
+    result = run(source=name)
+    assert result.exit_code == 2
+    assert f"--input: {name} looks like CSV; --input takes JSON lines, Parquet or Arrow" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "data"), [("x.csv", EVENTS), ("x", f"a,b\n{EVENTS}"), ("x", "1,2\n" + EVENTS)]
+)
+def test_lines_of_events_are_read_whatever_they_are_called(folder: Path, name: str, data: str) -> None:
+    (folder / name).write_text(data)
+    assert run(source=name).exit_code == 0
+
+
 def test_an_event_may_be_an_array_if_pointers_lead_into_it(folder: Path) -> None:
     topology = BASE.replace("/tailnum", "/0").replace("/dest", "/1").replace("/time", "/2")
     (folder / "t.yaml").write_text(topology)

@@ -286,6 +286,28 @@ def test_a_file_without_any_of_the_columns_has_events_without_fields(tmp_path: P
 
 
 @pytest.mark.parametrize("how", FORMATS)
+def test_columns_in_place_of_structs_are_named(tmp_path: Path, how: str) -> None:
+    path = write(tmp_path / "rows", pa.table({"who.a/b.id": ["u"], "to": ["BOS"], "at": [ORIGIN]}), how)
+    pointers = {"/who/a~1b/id", "/who/name", "/to/name", "/at"}
+    assert open_file(str(path), pointers).warnings == [
+        "nothing is at /who/a~1b/id; did you mean the column who.a/b.id? Its pointer is /who.a~1b.id"
+    ]
+    one = stream()
+    one = replace(one, source=replace(one.source, user="/who.a~1b.id"))
+    assert judged(path, one)[1] == [], "the user was not found there"
+
+
+@pytest.mark.parametrize("how", FORMATS)
+def test_a_time_without_a_zone_is_one_in_the_time_zone_of_the_source(tmp_path: Path, how: str) -> None:
+    at = pa.array([ORIGIN], pa.timestamp("ms"))
+    path = write(tmp_path / "rows", pa.table({**GOOD, "at": at}), how)
+    one = stream()
+    zoned = replace(one, source=replace(one.source, time_zone="UTC"))
+    assert released(path, one)[1] == {"destinations": {"time-unreadable": 1}}
+    assert released(path, zoned)[1] == {"destinations": {"counted": 1}}
+
+
+@pytest.mark.parametrize("how", FORMATS)
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
