@@ -32,6 +32,20 @@ CONTRASTS = """() => {
     return (pair[0] + 0.05) / (pair[1] + 0.05);
   });
 }"""
+#: The texts of pictures that are not in them as a whole, and how many overlap each other.
+CUT_OFF = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
+  const whole = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll('text')].filter(text => {
+    const box = text.getBoundingClientRect();
+    return box.left < whole.left - 1 || box.right > whole.right + 1
+        || box.top < whole.top - 1 || box.bottom > whole.bottom + 1;
+  }).map(text => text.textContent);
+})"""
+OVERLAPS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
+  const boxes = [...svg.querySelectorAll('text')].map(one => one.getBoundingClientRect());
+  return boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b =>
+      a.left < b.right && b.left < a.right && a.top + 2 < b.bottom && b.top + 2 < a.bottom));
+}).length"""
 
 
 def launched(playwright: Playwright) -> Browser:

@@ -7,7 +7,7 @@ picture that is shown about as wide as ``WIDTH``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 WIDTH, HEIGHT = 360, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 14, 12, 48
+#: Between lines of text, and half the width of a character of a tick.
+_LINE, _HALF = 16, 3.3
 #: Milliseconds.
 _SECOND, _DAY = 1000, 86_400_000
 #: Between ticks, where what is shown is shorter than two days: seconds.
@@ -58,10 +60,10 @@ class Lines:
         return (few if self.fresh is None else self.fresh) & np.isfinite(self.released)
 
 
-def svg(lines: Lines, what: str) -> str:
-    """The picture; ``what`` is on the vertical axis."""
-    canvas = _Canvas(lines)
-    parts = [*canvas.axes(what), *canvas.band(), *canvas.drawn()]
+def svg(lines: Lines, *what: str) -> str:
+    """The picture; ``what`` is on the vertical axis, a line each."""
+    canvas = _Canvas(lines, what)
+    parts = [*canvas.axes(), *canvas.band(), *canvas.drawn()]
     kinds = "released counts" if lines.events is None else "true and released counts"
     title = escape(f"{lines.label}: {kinds}")
     return (
@@ -71,8 +73,9 @@ def svg(lines: Lines, what: str) -> str:
 
 
 class _Canvas:
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
+    def __init__(self, lines: Lines, what: Sequence[str]) -> None:
+        self._lines, self._what = lines, what
+        self._left = _LEFT + _LINE * (len(what) - 1)
         shown = [one for one in (lines.events, lines.released, lines.high) if one is not None]
         every = np.concatenate([one[np.isfinite(one)] for one in shown])
         self._step = nice_step(float(every.max(initial=1)))
@@ -84,18 +87,18 @@ class _Canvas:
 
     def _x(self, index: float) -> float:
         number = len(self._lines.released)
-        return _LEFT + (WIDTH - _LEFT - _RIGHT) * (index + 0.5) / number
+        return self._left + (WIDTH - self._left - _RIGHT) * (index + 0.5) / number
 
     def _y(self, value: float) -> float:
         return _TOP + (HEIGHT - _TOP - _BOTTOM) * (self._high - value) / (self._high - self._low)
 
-    def axes(self, what: str) -> Iterator[str]:
+    def axes(self) -> Iterator[str]:
         """Ticks, their numbers, and what the axes are."""
         for tick in range(round(self._low / self._step), round(self._high / self._step) + 1):
             value = tick * self._step
             y = self._y(value)
-            yield f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            place = f'x="{_LEFT - 5}" y="{y + 4:.1f}" text-anchor="end"'
+            yield f'<line class="grid" x1="{self._left}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            place = f'x="{self._left - 5}" y="{y + 4:.1f}" text-anchor="end"'
             yield f'<text class="tick" {place}>{short(value)}</text>'
         # Whole days, unless that would be one or two.
         days = self._lines.interval >= _DAY or self._lines.end - self._lines.begin > 2 * _DAY
@@ -103,13 +106,17 @@ class _Canvas:
             x = self._x(index)
             bottom = HEIGHT - _BOTTOM
             yield f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{bottom}" y2="{bottom + 4}"/>'
+            # The last one would be cut off.
+            x = min(x, WIDTH - _HALF * len(text))
             yield f'<text class="tick" x="{x:.1f}" y="{bottom + 20}" text-anchor="middle">{text}</text>'
         middle = (_TOP + HEIGHT - _BOTTOM) / 2
-        yield (
-            f'<text class="axis" x="11" y="{middle:.0f}" text-anchor="middle"'
-            f' transform="rotate(-90 11 {middle:.0f})">{escape(what)}</text>'
-        )
-        centre = (_LEFT + WIDTH - _RIGHT) / 2
+        for number, line in enumerate(self._what):
+            at = 11 + _LINE * number
+            yield (
+                f'<text class="axis" x="{at}" y="{middle:.0f}" text-anchor="middle"'
+                f' transform="rotate(-90 {at} {middle:.0f})">{escape(line)}</text>'
+            )
+        centre = (self._left + WIDTH - _RIGHT) / 2
         yield (
             f'<text class="axis" x="{centre:.0f}" y="{HEIGHT - 5}" text-anchor="middle">'
             f"{'day (UTC)' if days else self._first_day()}</text>"

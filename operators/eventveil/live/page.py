@@ -221,10 +221,18 @@ def _tile(number: str, what: str, more: str = "") -> str:
 
 
 def _pictures(stream: Stream, rows: Sequence[Row], columns: Iterable[int]) -> Iterator[str]:
-    interval = stream.timeline.interval
     for column in columns:
-        picture = svg(_lines(stream, rows, column), f"events in {duration_words(interval)}")
+        picture = svg(_lines(stream, rows, column), *_counted(stream))
         yield f"<figure><figcaption><b>{escape(_name(rows, column))}</b></figcaption>{picture}</figure>"
+
+
+def _counted(stream: Stream) -> tuple[str, ...]:
+    """What counts are of, in one line or two: a bound on the events of a user is easily overlooked."""
+    told = f"events in {duration_words(stream.timeline.interval)}"
+    if stream.kind != "counts":
+        return (told,)
+    bound = min(stream.bound, stream.counts.per_column or stream.bound)
+    return f"{told},", f"at most {bound:,} of each user"
 
 
 def _lines(stream: Stream, rows: Sequence[Row], column: int) -> Lines:

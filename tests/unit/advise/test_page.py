@@ -24,7 +24,7 @@ from eventveil.advise.trials import alone, perform
 from eventveil.advise.writing import topology_text
 from eventveil.describe.picture import HEIGHT, WIDTH, Lines, nice_step, short, svg
 from eventveil.topology.periods import DAY
-from tests.unit.browser import CONTRASTS, launched
+from tests.unit.browser import CONTRASTS, CUT_OFF, OVERLAPS, launched
 from tests.unit.replay.history import stream
 
 pytestmark = pytest.mark.slow
@@ -106,6 +106,21 @@ def test_everything_is_inside_and_axes_say_what_they_are() -> None:
         assert sum(bool(re.fullmatch(r"\d+ [A-Z][a-z]{2}", one)) for one in texts) <= 7
 
 
+def test_the_last_label_is_not_cut_off() -> None:
+    root = drawn(replace(lines(120, 1000), begin=MONDAY + 1000))
+    last = next(one for one in root.iter("text") if one.text == "00:02:00")
+    # In 13 pixels such a text is 51 wide.
+    assert WIDTH - 30 < float(last.attrib["x"]) <= WIDTH - 51 / 2
+
+
+def test_what_is_counted_has_a_line_each_beside_the_numbers() -> None:
+    root = ElementTree.fromstring(svg(lines(), "events in 1 day,", "at most 1 of each user"))
+    places = [float(one.attrib["x"]) for one in root.iter("text") if one.get("transform")]
+    numbers = [float(one.attrib["x"]) for one in root.iter("text") if one.get("text-anchor") == "end"]
+    assert len(places) == 2
+    assert places[0] + 13 < places[1] < min(numbers) - 25
+
+
 @pytest.mark.parametrize(
     ("highest", "step"), [(0, 1), (3, 1), (7, 2), (60, 10), (61, 20), (99, 20), (5_300, 1_000), (1e6, 2e5)]
 )
@@ -121,11 +136,6 @@ def test_numbers_of_an_axis_are_short() -> None:
 
 LEGIBLE = """() => [...document.querySelectorAll('svg text')].map(text =>
     parseFloat(getComputedStyle(text).fontSize) * Math.hypot(text.getScreenCTM().a, text.getScreenCTM().b))"""
-OVERLAPS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
-  const boxes = [...svg.querySelectorAll('text')].map(one => one.getBoundingClientRect());
-  return boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b =>
-      a.left < b.right && b.left < a.right && a.top + 2 < b.bottom && b.top + 2 < a.bottom));
-}).length"""
 
 
 @pytest.fixture(scope="module")
@@ -163,5 +173,6 @@ def test_the_page_can_be_read_on_a_phone_and_a_desk_by_day_and_by_night(
     assert min(tab.evaluate(LEGIBLE)) >= 11
     assert min(tab.evaluate(CONTRASTS)) >= 4.5
     assert tab.evaluate(OVERLAPS) == 0
+    assert tab.evaluate(CUT_OFF) == []
     background = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (max(map(int, re.findall(r"\d+", background)[:3])) < 80) == (scheme == "dark")

@@ -24,7 +24,7 @@ from eventveil.live.serving import Shown
 from eventveil.model.topology import Topology
 from eventveil.read.following import Followed
 from eventveil.worker.observe.observation import Observation
-from tests.unit.browser import CONTRASTS, launched
+from tests.unit.browser import CONTRASTS, CUT_OFF, OVERLAPS, launched
 from tests.unit.live import shop as made
 from tests.unit.live.test_recent import VIEWS, release
 from tests.unit.read.making import HOUR, ORIGIN
@@ -65,6 +65,18 @@ def test_the_budget_of_a_gaussian_stream_is_the_epsilon_of_its_mu_squared_at_del
     fields: dict[str, Any] = {"noise": "gaussian", "delta": "1/1000000000", "units": 24, "window_spent": 1}
     told = words(text_of(1, -10, error=10.0, noise_scale=None, **fields))
     assert re.search(r"0\.191\d* of 1 of epsilon at delta 1e-09 spent in the window", told)
+
+
+@pytest.mark.parametrize(("contributions", "per_column", "most"), [(1, None, 1), (3, None, 3), (3, 2, 2)])
+def test_pictures_say_how_many_events_of_a_user_count(
+    contributions: int, per_column: int | None, most: int
+) -> None:
+    counts = replace(VIEWS.counts, contributions=contributions, per_column=per_column)
+    one = replace(VIEWS, counts=counts)
+    kept = Recent(one)
+    kept.take(release(1), "here")
+    told = words(page(topology(one), {"views": kept.seen()}, "", (), {}, ORIGIN + HOUR))
+    assert f"events in 1 hour, at most {most} of each user" in told
 
 
 def test_before_the_first_release_the_worker_says_when_it_is_due() -> None:
@@ -269,6 +281,8 @@ def test_it_can_be_read_on_a_phone_and_a_desk_by_day_and_by_night(
     assert tab.locator("figure").count() == 6
     assert min(tab.evaluate(LEGIBLE)) >= 11
     assert min(tab.evaluate(CONTRASTS)) >= 4.5
+    assert tab.evaluate(OVERLAPS) == 0
+    assert tab.evaluate(CUT_OFF) == []
     background = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (max(map(int, re.findall(r"\d+", background)[:3])) < 80) == (scheme == "dark")
     tab.context.close()
