@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eventveil.advise.choices import NORMAL, Bounding, Candidate
+from eventveil.advise.choices import NORMAL, Bounding, Candidate, Question
 from eventveil.advise.reading import ReadEvents
 from eventveil.advise.scoring import HOPELESS, pooled, sizes, within
 from eventveil.advise.searching import OTHER, Findings
@@ -172,12 +172,26 @@ def recommendation(findings: Findings) -> Iterator[str]:
     verdict = "within" if one.columns[first] <= question.accuracy else "not within"
     yield (
         f"The total of {a} of the largest column, {findings.labels(choice)[first]}, is off by"
-        f" {percent(float(one.columns[first]))} on average, {percent(float(one.worst[first]))} at most in"
-        f" 95 % of the {unit}s: {verdict} the {percent(question.accuracy)} that are wanted."
-        f" {within(one, question.accuracy)} of {count(totals.shape[1], 'column')} are."
+        f" {percent(float(one.columns[first]))} on average, and by at most {percent(float(one.worst[first]))}"
+        f" {'on' if unit == 'day' else 'in'} 95 % of {unit}s: {verdict} the {percent(question.accuracy)} that"
+        " are wanted."
+    )
+    enough = within(one, question.accuracy)
+    yield (
+        f"{enough} of {count(totals.shape[1], 'column')} {'is' if enough == 1 else 'are'} within"
+        f" {percent(question.accuracy)}."
     )
     if one.columns[first] > question.accuracy:
-        yield "What helps: days instead of hours, a shorter time to protect, more epsilon, or more users."
+        yield f"What helps: {', '.join(_helpful(question))}, or more users."
+
+
+def _helpful(question: Question) -> Iterator[str]:
+    """What would make errors smaller and is not asked for already."""
+    if question.unit < DAY:
+        yield "days instead of hours"
+    if question.protect > HOUR:
+        yield "a shorter time to protect"
+    yield "more epsilon"
 
 
 def _noise(findings: Findings) -> Iterator[str]:
@@ -231,9 +245,9 @@ def impossible(findings: Findings) -> Iterator[str]:
         )
     if missed:
         wanted = percent(findings.question.accuracy)
-        yield f"{named(missed)}: readable, but within {wanted} under no choice that was tried."
+        yield f"Not within {wanted} with any choice that was tried, but readable: {named(missed)}."
     if not lost and not missed:
-        yield f"Nothing: every column is within {percent(findings.question.accuracy)} under some choice."
+        yield f"Nothing: every column is within {percent(findings.question.accuracy)} with some choice."
 
 
 def best_errors(findings: Findings) -> list[float]:

@@ -21,8 +21,8 @@ from eventveil.advise.choices import (
 )
 from eventveil.advise.generating import HOUR, Events, Traffic, draw, labels
 from eventveil.advise.planning import plan_of
-from eventveil.advise.report import best_errors, impossible, recommendation, rows, table
-from eventveil.advise.scoring import Score, pooled, score, sizes, within
+from eventveil.advise.report import best_errors, impossible, percent, recommendation, rows, table
+from eventveil.advise.scoring import HOPELESS, Score, pooled, score, sizes, within
 from eventveil.advise.searching import OTHER, RUNS, Findings, search
 from eventveil.advise.tally import Tally
 from eventveil.advise.trials import alone, in_processes, perform
@@ -291,6 +291,38 @@ def test_where_all_columns_are_hopeless_the_total_may_be_had() -> None:
     told = " ".join(recommendation(one))
     assert f"Too small to be released alone, and counted in `{OTHER}`: home, search" in told
     assert "and 192 more" in told
+
+
+def test_what_was_asked_for_is_no_help(findings: Findings) -> None:
+    def told(unit: int, protect: int) -> str:
+        asked = replace(findings.question, unit=unit, protect=protect, accuracy=1e-4)
+        return " ".join(recommendation(replace(findings, question=asked)))
+
+    assert "What helps: a shorter time to protect, more epsilon, or more users." in told(DAY, DAY)
+    assert "What helps: days instead of hours, more epsilon, or more users." in told(HOUR, HOUR)
+
+
+def test_how_far_the_largest_column_is_off_is_told_for_most_days(findings: Findings) -> None:
+    one = findings.scores[findings.best]
+    first = percent(float(one.columns.min())), percent(float(one.worst[one.columns.argmin()]))
+    told = " ".join(recommendation(findings))
+    assert f"is off by {first[0]} on average, and by at most {first[1]} on 95 % of days: " in told
+    enough = within(one, findings.question.accuracy)
+    assert f" {enough} of 6 columns {'is' if enough == 1 else 'are'} within 5 %." in told
+
+
+def test_columns_that_can_be_read_are_told_apart_from_those_out_of_reach(findings: Findings) -> None:
+    asked = replace(findings.question, accuracy=0.001)
+    told = [*impossible(replace(findings, question=asked))]
+    readable = [
+        label
+        for label, error in zip(asked.labels, best_errors(findings), strict=True)
+        if 0.001 < error <= HOPELESS
+    ]
+    assert readable
+    assert told[-1] == (
+        f"Not within 0.1 % with any choice that was tried, but readable: {', '.join(readable)}."
+    )
 
 
 def test_the_bound_is_not_chosen_if_it_is_given() -> None:
