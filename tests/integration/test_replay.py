@@ -146,6 +146,28 @@ def test_a_topic_whose_events_are_re_keyed_is_replayed_before_anything_else_exis
     assert len(set(read.events.users.tolist())) == 20
 
 
+def test_a_topic_without_append_times_is_replayed_before_anything_else_exists(
+    new_application: NewApplication, tmp_path: Path
+) -> None:
+    """No worker has run, so that there are no partial counts, and nothing is late or too far ahead."""
+    application = new_application({})
+    for stream in application.document["streams"].values():
+        stream["source"]["append_time"] = "boundary"
+    application.write()
+    start = ORIGIN + 4 * INTERVAL
+    producer = Producer({"bootstrap.servers": application.bootstrap})
+    for user in (f"user {number}" for number in range(30)):
+        partition = java_partition(user, application.partitions)
+        producer.produce(application.source, event(user, start), user, partition)
+    producer.flush(30)
+    span = "--from", format_rfc3339(start), "--to", format_rfc3339(start + 4 * INTERVAL)
+    output, truth = tmp_path / "releases.jsonl", tmp_path / "truth.jsonl"
+    result = run(application, output, *span, "--seed", "1", "--truth", str(truth))
+    assert result.exit_code == 0, result.output
+    assert json.loads(truth.read_text().splitlines()[0])["counts"]["north"] == 30
+    assert "have no boundary: no event is late or too far ahead here" in result.output
+
+
 def test_a_recorded_topic_gives_the_counts_of_brute_force(application: Application) -> None:
     start = now()
     with Traffic(application, seed=7, per_second=800):
