@@ -155,8 +155,8 @@ class FencedTable:
         """Shut out the former owner and resolve its transaction. Raises as ``take_over`` does."""
         self._check_open()
         self._fault("take-over:before-fence")
-        # A coordinator may be away for longer than it takes others to own the partition: whoever gave it up
-        # meanwhile must not fence them.
+        # A coordinator may be away for longer than it takes others to own the partition. An owner that was
+        # given up meanwhile must not fence them.
         self._writer = Writer(self._kafka, self.owner, _TRANSACTION_SECONDS, self._check_open)
         try:
             self._writer.initialise(_TIMEOUT_SECONDS)
