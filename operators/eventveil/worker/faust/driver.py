@@ -256,9 +256,18 @@ class ChunkConsumerThread(driver.AIOKafkaConsumerThread):
     async def _in_thread(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something in the consumer's thread; from the app's event loop.
 
-        Not by ``call_thread``: its queue has two workers, and calls that were given up keep theirs.
+        Not by ``call_thread``: its queue has two workers, and calls that were given up keep theirs. Raises
+        RuntimeError if the thread ends before it is done.
         """
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.thread_loop))
+        doing = asyncio.run_coroutine_threadsafe(work, self.thread_loop)
+        try:
+            return await asyncio.wrap_future(doing)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if doing.cancelled() and task is not None and not task.cancelling():
+                # Not the caller was cancelled, and it must not look as if.
+                raise RuntimeError("the thread of the consumer has ended") from None
+            raise
 
     def wake(self, partition: TopicPartition | None = None) -> None:
         """End the wait for a fetch, since it would be asked for otherwise now; from the app's event loop.

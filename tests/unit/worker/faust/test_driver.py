@@ -428,6 +428,29 @@ def test_a_commit_without_an_answer_holds_up_neither_take_overs_nor_the_check(
     ]
 
 
+def test_a_thread_that_ends_is_an_error_for_those_who_wait_for_it_and_no_cancellation() -> None:
+    thread = Committing(None)
+
+    async def scenario() -> None:
+        waiting = asyncio.create_task(thread._in_thread(asyncio.sleep(1000)))
+        given_up = asyncio.create_task(thread._in_thread(asyncio.sleep(1000)))
+        await asyncio.sleep(0.05)
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        thread.thread_loop.call_soon_threadsafe(end)
+        with pytest.raises(RuntimeError, match="has ended"):
+            await waiting
+
+    def end() -> None:
+        # As mode does when the thread ends.
+        for task in asyncio.all_tasks(thread.thread_loop):
+            task.cancel()
+
+    with running(thread):
+        asyncio.run(scenario())
+
+
 def test_a_commit_that_fails_is_told_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     answers: list[Exception | None] = [KafkaError("away"), ValueError("odd"), None, KafkaError("again")]
 
