@@ -22,6 +22,8 @@ from eventveil.read.newest import newest_releases
 from eventveil.read.readings import Reading, newest_readings, reading_of
 from eventveil.read.status import Status, status_of
 
+_WHICH_FILE = "is it the file that the workers run?"
+
 
 @click.command()
 @click.argument("topology")
@@ -33,7 +35,8 @@ def status(topology: str, as_json: bool) -> None:
     data. Streams of values have no timestamps: for these it shows the newest reading of each partition.
 
     Exit status 0 if all is well; 3 if the next release of a stream is overdue by more than a minute, or its
-    releases show that nothing counts, or less than half of counts.expected; 1 if a sink cannot be read.
+    releases show that nothing counts, or less than half of counts.expected, or have another timeline or
+    other columns than TOPOLOGY; 1 if a sink cannot be read.
     """
     loaded = load_or_exit(topology)
     now = time.time_ns() // 1_000_000
@@ -91,7 +94,7 @@ def _read_values(topology: Topology, cluster: Cluster) -> list[tuple[ReadingStre
 
 
 def _is_well(one: Status) -> bool:
-    return not one.is_late and one.state in {"counting", "unknown"}
+    return one.is_of_file and not one.is_late and one.state in {"counting", "unknown"}
 
 
 def _value_fields(stream: ReadingStream, newest: list[Reading]) -> dict[str, object]:
@@ -129,7 +132,11 @@ def lines(one: Status) -> Iterator[str]:
 
 
 def _spent_lines(one: Status) -> Iterator[str]:
-    """What the releases say of the terms, the budget and the events."""
+    """What the releases say of the file, the budget and the events."""
+    if one.other_timeline:
+        yield f"  timeline  not that of this file: {one.other_timeline}: {_WHICH_FILE}"
+    if one.other_columns:
+        yield f"  columns   not those of this file: {one.other_columns}: {_WHICH_FILE}"
     if one.foreign:
         yield "  terms     not those of this file: it was edited and not migrated (`eventveil migrate` shows"
         yield "            the changes), it is older than a migration, or the first release after one is due"

@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from eventveil.formats.another_file import other_columns, other_timeline, shown_timeline
 from eventveil.model import timeline
-from eventveil.model.topology import Stream
+from eventveil.model.topology import Stream, Timeline
 from eventveil.privacy import gaussian
 from eventveil.read.health import State, Total, looked_at, state_of, total_of
 from eventveil.read.problems import ReadingError
@@ -20,6 +21,7 @@ from eventveil.topology.scalars import exact_number
 
 #: A release that is overdue by more than this is late (`eventveil ledger` says the same).
 LATE_SECONDS = 60
+_WHOSE = "Is it the sink of a stream?"
 #: The states in words, for all who are told.
 WORDS: Mapping[State, str] = {
     "counting": "events count",
@@ -86,7 +88,8 @@ class Status:
     ``expected`` is the setting that it was compared with. ``changed``: the first timestamp under other terms
     than before, where windows reach back beyond it: ``spent`` counts from there on, and what was spent before
     may leave less than epsilon less ``spent``. ``foreign``: the last release has other terms than the file.
-    ``exhausted``: its horizon had passed.
+    ``other_timeline`` and ``other_columns`` say how its timeline and its columns differ from those of the
+    file, "" where they do not; times are those of the release. ``exhausted``: its horizon had passed.
     """
 
     stream: str
@@ -108,6 +111,8 @@ class Status:
     due_by: int | None = None
     foreign: bool = False
     exhausted: bool = False
+    other_timeline: str = ""
+    other_columns: str = ""
 
     def spent_in(self, window: str = "the window,") -> str:
         """Over what ``spent`` adds up, and what it leaves, in words; ``window``: what to call the window."""
@@ -128,6 +133,11 @@ class Status:
         return f"{self.epsilon:g}{'' if self.delta is None else f' at delta {self.delta:.3g}'}"
 
     @property
+    def is_of_file(self) -> bool:
+        """Whether the stream can be that of the file: no migration changes its timeline or its columns."""
+        return not self.other_timeline and not self.other_columns
+
+    @property
     def is_late(self) -> bool:
         """Whether releases have stopped, or fall behind."""
         return self.overdue > 1000 * LATE_SECONDS
@@ -144,6 +154,8 @@ class Status:
             "remaining": self.epsilon - self.spent,
             "terms_changed_at": self.changed,
             "terms_of_file": not self.foreign,
+            "timeline_of_file": not self.other_timeline,
+            "columns_of_file": not self.other_columns,
             "released": self.last,
             "released_until": _time(self.until),
             "fresh": self.fresh,
@@ -198,8 +210,8 @@ def status_from(
             None if delta is None else float(delta), stream.counts.expected,
             due_by=timeline.due_of(rules, first_from_now) if due is None else None,
         )  # fmt: skip
-    last = record.timestamp
-    due = timeline.due_of(rules, last + 1)
+    last, own = record.timestamp, _timeline_of(record, rules)
+    due = timeline.due_of(own, last + 1)
     finding, promised = _finding(record)
     return Status(
         stream=stream.name,
@@ -207,7 +219,7 @@ def status_from(
         epsilon=float(_exact(record.epsilon) + finding),
         window=record.window,
         last=last,
-        until=timeline.start_of(rules, last + 1),
+        until=timeline.start_of(own, last + 1),
         fresh=record.fresh,
         following=last + 1,
         due=due,
@@ -220,7 +232,27 @@ def status_from(
         changed=changed_at(terms),
         foreign=_terms_of(record) != (settings.kind, settings.epsilon, settings.window, settings.delta),
         exhausted=record.exhausted,
+        other_timeline=other_timeline(own, rules),
+        other_columns=_columns(record, stream),
     )
+
+
+def _timeline_of(record: Record, rules: Timeline) -> Timeline:
+    """The timeline that a release shows, with all else as in the file. Raises ReadingError."""
+    shown = shown_timeline(record.timestamp, record.start, record.end, rules)
+    if shown is None:
+        what = f"timestamp {record.timestamp} cannot lie at {record.start} to {record.end}"
+        raise ReadingError("a release", what, _WHOSE)
+    return shown
+
+
+def _columns(record: Record, stream: Stream) -> str:
+    """See ``other_columns``; of columns that are found in the data only the first is in the file."""
+    if stream.counts.discover is None:
+        return other_columns(record.counts, record.columns_digest, stream.columns)
+    if not isinstance(record.counts, dict):
+        return ""
+    return other_columns(dict.fromkeys([*record.counts][:1]), None, stream.columns[:1])
 
 
 def _terms_of(record: Record) -> tuple[str, Fraction, int, Fraction | None]:
@@ -246,5 +278,5 @@ def _spent(record: Record, finding: Fraction) -> float:
 def _exact(text: str) -> Fraction:
     exact = exact_number(text)
     if exact is None:
-        raise ReadingError("a release", f"{text!r} is not an epsilon or delta", "Is it the sink of a stream?")
+        raise ReadingError("a release", f"{text!r} is not an epsilon or delta", _WHOSE)
     return exact

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from eventveil.cli.status import lines
+from eventveil.cli.status import _is_well, lines
 from eventveil.cli.tail import fields, shown_release
+from eventveil.model.topology import Discover
 from eventveil.read.following import assembled
 from eventveil.read.problems import ReadingError
 from eventveil.read.status import Status, status_of
@@ -169,3 +171,65 @@ def test_a_file_that_the_stream_does_not_run_under_is_told() -> None:
     assert other.foreign
     assert not other.fields()["terms_of_file"]
     assert "terms     not those of this file: it was edited and not migrated" in "\n".join(lines(other))
+
+
+def test_times_are_those_of_the_release_where_the_file_has_another_timeline() -> None:
+    """A file with another interval told of the year 2027, and that all was well."""
+    value = record(5, interval=HOUR // 2, origin=ORIGIN + HOUR, counts={"home": 500, "basket": 1})
+    found = status_of(VIEWS, {5: value}, ORIGIN + 4 * HOUR)
+    assert found.fields()["released_until"] == "2026-03-01T03:30:00Z"
+    assert found.fields()["next_due"] == "2026-03-01T04:01:01Z"
+    assert not found.fields()["timeline_of_file"]
+    assert not found.is_of_file
+    assert (
+        "timeline  not that of this file: the releases have the interval 30m and the origin"
+        " 2026-03-01T01:00:00Z, this file has the interval 1h and the origin 2026-03-01T00:00:00Z: is it the"
+        " file that the workers run?"
+    ) in "\n".join(lines(found))
+    assert seen(5).is_of_file
+    assert "timeline" not in "\n".join(lines(seen(5)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (
+            {"counts": {"home": 1, "korb": 2}},
+            "the releases have the column korb, this file has basket: is it the file",
+        ),
+        (
+            {"counts": {"home": 1, "basket": 2, "map": 3}},
+            "the releases have the column map, which this file does not have",
+        ),
+        ({"counts": {"home": 1}}, "this file has the column basket, which the releases do not have"),
+        ({"counts": {"basket": 1, "home": 2}}, "the releases have the columns of this file in another order"),
+        ({"counts": [1, 2, 3], "error": None}, "the releases have 3 columns, this file has 2"),
+        (
+            {"counts": [1, 2], "error": None, "columns_digest": "00"},
+            "the names of the columns in the releases are not those in this file",
+        ),
+    ],
+)
+def test_other_columns_than_those_of_the_file_are_told(fields: dict[str, Any], told: str) -> None:
+    found = status_of(VIEWS, {3: record(3, **fields)}, ORIGIN + 4 * HOUR)
+    assert not found.is_of_file
+    assert not found.fields()["columns_of_file"]
+    assert f"  columns   not those of this file: {told}" in "\n".join(lines(found))
+
+
+def test_columns_that_are_found_may_be_others_behind_the_first() -> None:
+    how = Discover(Fraction(1, 10), Fraction(1, 10**9), Fraction(1, 10), 5, 64)
+    one = replace(VIEWS, counts=replace(VIEWS.counts, labels=("home",), discover=how))
+    assert status_of(one, {3: record(3)}, ORIGIN + 4 * HOUR).is_of_file
+    other = record(3, counts={"basket": 1, "home": 2})
+    assert not status_of(one, {3: other}, ORIGIN + 4 * HOUR).is_of_file
+
+
+def test_a_release_that_ends_before_it_starts_is_refused() -> None:
+    with pytest.raises(ReadingError, match="timestamp 1 cannot lie at"):
+        status_of(VIEWS, {1: record(1, interval=-HOUR)}, ORIGIN)
+
+
+def test_releases_of_another_file_are_not_well() -> None:
+    assert _is_well(seen(5))
+    assert not _is_well(status_of(VIEWS, {3: record(3, counts={"home": 500})}, ORIGIN + 4 * HOUR))
