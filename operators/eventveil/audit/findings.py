@@ -42,7 +42,8 @@ class Violations:
 
     def __init__(self, stream: str) -> None:
         self._stream = stream
-        self._listed: list[Finding] = []
+        #: Each with whether it explains others, and whether it is the first of its sort.
+        self._listed: list[tuple[Finding, bool, bool]] = []
         self._sorts: Counter[tuple[str, str]] = Counter()
 
     def __call__(
@@ -57,17 +58,19 @@ class Violations:
     ) -> None:
         """Note a violation; ``what`` is its sort, ``detail`` what is special about this one.
 
-        One that ``explains`` the others is listed before them.
+        One that ``explains`` the others is listed before them, and of these one of each sort.
         """
         self._sorts[invariant, what] += 1
         if self._sorts[invariant, what] <= _LISTED:
             found = Finding(invariant, self._stream, timestamp, str(place), what + detail)
-            self._listed.insert(0 if explains else len(self._listed), found)
+            self._listed.append((found, explains, self._sorts[invariant, what] == 1))
 
     @property
     def listed(self) -> tuple[Finding, ...]:
         """The first ones of each sort."""
-        return tuple(self._listed)
+        explaining = tuple(found for found, explains, _ in self._listed if explains)
+        others = [(found, first) for found, explains, first in self._listed if not explains]
+        return (*explaining, *(found for found, first in others if first or not explaining))
 
     @property
     def violations(self) -> int:

@@ -33,6 +33,7 @@ class GenerationsAudit:
         asks: Asks | None = None,
         discovery: DiscoveryCost | None = None,
         found: tuple[str, Discover] | None = None,
+        names: tuple[str, ...] = (),
     ) -> None:
         guarantee = mechanism.guarantee
         now = Terms(settings.kind, guarantee.epsilon, guarantee.window, mechanism.units, settings.delta)
@@ -65,6 +66,7 @@ class GenerationsAudit:
                     asks,
                     discovery,
                     found,
+                    names,
                 )
             )
         self._at = 0

@@ -19,6 +19,7 @@ from eventveil.audit.columns import ColumnsAudit
 from eventveil.audit.control import Asks, ControlAudit
 from eventveil.audit.findings import DiscoveryCost, Finding, Kept, Report, Violations, discovery_in
 from eventveil.audit.records import Entry, FoundRecord
+from eventveil.formats.another_file import other_columns, other_timeline, shown_timeline
 from eventveil.formats.change import Change, ChangeLimit, Options, Terms, change_limits, stated_terms
 from eventveil.formats.span import Span
 from eventveil.mechanisms.registry import PAN, known
@@ -33,9 +34,8 @@ if TYPE_CHECKING:
     from eventveil.mechanisms.base import Guarantee, Mechanism
 
 _NO_ENTRY = "no ledger entry has the digest of this record: it was published without a charge"
-_WHICH_FILE = (
-    "Is it the file that the workers run? It may be from before a migration, or not migrated to yet."
-)
+_SAME_FILE = "Is it the file that the workers run?"
+_WHICH_FILE = f"{_SAME_FILE} It may be from before a migration, or not migrated to yet."
 _TWO_DRAWS = "different records were visible for this timestamp"
 
 
@@ -55,6 +55,7 @@ class StreamAudit:
         asks: Asks | None = None,
         discovery: DiscoveryCost | None = None,
         found: tuple[str, Discover] | None = None,
+        names: tuple[str, ...] = (),
     ) -> None:
         """``first`` are the terms that the ledger begins with, ``last`` those that it should end with.
 
@@ -62,6 +63,7 @@ class StreamAudit:
         level is that of all, as no migration changes it. ``options`` are the first and the last. ``asks``:
         see ``ControlAudit``; None but for local reports. ``discovery``: what a window pays for columns that
         are found in the data, ``found`` the first column and how the others are; None where they are listed.
+        ``names`` are then those of the columns of a release; without any they are not compared.
         """
         self.stream, self._timeline = stream, timeline
         self._terms, self._last_terms, self._partition = first, last, partition
@@ -86,6 +88,11 @@ class StreamAudit:
         #: The timestamp of the first charged record, by partition of the sink.
         self._first_records: dict[int, int] = {}
         self._order = SinkOrder()
+        self._listed = names
+        #: How the columns of charged releases differ from those of the file, in words.
+        self._other_columns = ""
+        #: The timelines that charged releases show; two of them are as good as many.
+        self._timelines: set[Timeline | None] = set()
         self._flag = Violations(stream)
         #: Of a stream of local reports.
         self._control = ControlAudit(asks, self._flag) if asks else None
@@ -208,7 +215,7 @@ class StreamAudit:
             self._flag("I7", timestamp, "the sink", what)
         for timestamp, place in self._order.fallen(complete=kept == "everything"):
             self._flag("I7", timestamp, place, "the release comes after a later one in its partition")
-        self._check_last_terms()
+        self._check_file()
         return Report(
             stream=self.stream,
             releases=len(timestamps),
@@ -235,6 +242,19 @@ class StreamAudit:
             sink_since=self._sink_since,
             threshold=self._control.threshold if self._control else None,
         )
+
+    def _check_file(self) -> None:
+        """Ask about the file where terms, timeline or columns are not what it says."""
+        # What not all of them show is a matter of these releases, not of the file.
+        shown = next(iter(self._timelines)) if len(self._timelines) == 1 else None
+        timelines = "" if shown is None else other_timeline(shown, self._timeline)
+        for what, told in (
+            ("its releases have other columns than this file has", self._other_columns),
+            ("its releases have another timeline than this file has", timelines),
+        ):
+            if told:
+                self._flag("I7", None, "the sink", what, f": {told}. {_SAME_FILE}", explains=True)
+        self._check_last_terms()
 
     def _check_last_terms(self) -> None:
         """Ask about the file where the changes or the newest entry have other terms, or both."""
@@ -478,6 +498,7 @@ class StreamAudit:
             what = "the record states a different charge than its ledger entry"
             self._flag("I7", timestamp, found, what)
         self._check_times(timestamp, found)
+        self._check_columns(found)
         self._first_records.setdefault(found.partition, timestamp)
         before = self._charges.seen[known]
         self._charges.see(known, SeenInSink.PUBLISHED if found.committed else SeenInSink.ABORTED, found.shown)
@@ -489,14 +510,26 @@ class StreamAudit:
             self._order.add(timestamp, found)
 
     def _check_times(self, timestamp: int, found: FoundRecord) -> None:
-        for name, bound in (("start", timestamp), ("end", timestamp + 1)):
-            try:
-                right = format_rfc3339(start_of(self._timeline, bound))
-            except OverflowError:  # beyond the year 9999
-                right = None
-            if (found.fields or {}).get(name) != right:
-                what = f"{name} is not that of the timestamp in the topology"
-                self._flag("I7", timestamp, found, what, f", {right}")
+        fields = found.fields or {}
+        told = (fields.get("start"), fields.get("end"))
+        try:
+            bounds = start_of(self._timeline, timestamp), start_of(self._timeline, timestamp + 1)
+            right: tuple[str, ...] = (format_rfc3339(bounds[0]), format_rfc3339(bounds[1]))
+        except OverflowError:  # beyond the year 9999
+            right = ()
+        if told == right:
+            self._timelines.add(self._timeline)
+            return
+        what = "start and end are not those of the timestamp in the topology"
+        self._flag("I7", timestamp, found, what, f", {' and '.join(right)}" if right else "")
+        if len(self._timelines) < 2:
+            self._timelines.add(shown_timeline(timestamp, *told, self._timeline))
+
+    def _check_columns(self, found: FoundRecord) -> None:
+        """Its digest says that the record is what was decided, so what differs is the file."""
+        if self._listed and not self._other_columns:
+            fields = found.fields or {}
+            self._other_columns = other_columns(fields["counts"], fields.get("columns_digest"), self._listed)
 
     def _aborted_entry(self, timestamp: int, digest: bytes, found: FoundRecord) -> None:
         known = self._charges.find(timestamp)

@@ -84,6 +84,7 @@ class CountsKind(StreamKind[Stream, StreamPlan]):
             plan.asks,
             None if how is None else DiscoveryCost(how.epsilon, how.delta),
             None if how is None else (stream.counts.labels[0], how),
+            stream.columns if how is None else (),
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from eventveil.formats.another_file import other_columns
 from eventveil.model.timeline import format_rfc3339, parse_rfc3339
 from eventveil.read.nesting import NestedBlocks, nested
 from eventveil.read.problems import ReadingError
@@ -52,6 +53,7 @@ class Assembly:
     ) -> None:
         self._source, self._stream, self._start, self._end = source, stream, start, end
         self._columns = None if columns is None else tuple(columns)
+        self._given = columns is not None
         self._digest = None if columns is None else columns_digest(columns)
         self._rows: dict[int, _Row] = {}
         self._seen: dict[int, tuple[bytes, str]] = {}
@@ -198,7 +200,7 @@ class Assembly:
             self._digest = self._digest or columns_digest(self._columns)
         elif record.columns_digest != (self._digest or columns_digest(self._columns)):
             raise ReadingError(
-                place, "columns_digest is not that of the columns given", "Give those that were released"
+                place, other_columns(record.counts, record.columns_digest, self._columns), _WHICH_FILE
             )
         if len(record.counts) != len(self._columns):
             raise ReadingError(
@@ -212,6 +214,9 @@ class Assembly:
             self._columns, self._digest = columns, columns_digest(columns)
         if found and columns[:1] == self._columns[:1]:
             return
+        if columns != self._columns and self._given:
+            told = other_columns(dict.fromkeys(columns), None, self._columns)
+            raise ReadingError(place, told, _WHICH_FILE)
         if columns != self._columns:
             other = sorted(set(columns) ^ set(self._columns)) or ["another order"]
             raise ReadingError(
@@ -256,6 +261,9 @@ def _aligned(
     return aligned
 
 
+_WHICH_FILE = (
+    "Is it the file that the workers run? Names that are given as `columns` have to be those of the releases"
+)
 _DAMAGED = "The record is damaged, or of another stream of that name: `eventveil ledger` audits a sink"
 
 

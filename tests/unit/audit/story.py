@@ -123,8 +123,10 @@ class Story:
         kept: Kept = "everything",
         columns: int = 0,
         options: Mapping[str, Option] | None = None,
+        timeline: Timeline = TIMELINE,
+        names: tuple[str, ...] = (),
     ) -> Report:
-        audit = audit_of(settings, columns, options)
+        audit = audit_of(settings, columns, options, timeline, names)
         audit.ledger_begins("ledger", PARTITION, self.ledger_start)
         for found, _ in _found("ledger", self.ledger):
             audit.entry(found)
@@ -134,14 +136,18 @@ class Story:
 
 
 def audit_of(
-    settings: MechanismSettings = SETTINGS, columns: int = 0, options: Mapping[str, Option] | None = None
+    settings: MechanismSettings = SETTINGS,
+    columns: int = 0,
+    options: Mapping[str, Option] | None = None,
+    timeline: Timeline = TIMELINE,
+    names: tuple[str, ...] = (),
 ) -> StreamAudit:
-    """The audit for a mechanism, which may be told of other options than it has."""
+    """The audit for a mechanism, which may be told of other options than it has, and of another file."""
     columns = columns or columns_of(settings.kind)
     guarantee = build(settings, columns, 1, ForcedNoise([])).guarantee
     told = settings.options if options is None else options
     terms = terms_of(settings)
-    return StreamAudit(NAME, TIMELINE, terms, terms, PARTITION, guarantee, columns, (told, told))
+    return StreamAudit(NAME, timeline, terms, terms, PARTITION, guarantee, columns, (told, told), names=names)
 
 
 def _found(topic: str, items: list[Item]) -> Iterator[tuple[FoundRecord, bool]]:

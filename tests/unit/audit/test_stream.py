@@ -23,6 +23,7 @@ from tests.unit.audit.story import (
     PARTITION,
     RELEASES,
     SETTINGS,
+    TIMELINE,
     UNITS,
     WINDOW,
     Item,
@@ -411,11 +412,11 @@ def test_no_finding_tells_a_count() -> None:
     assert not any(str(secret) in str(finding) for finding in report.findings)
 
 
-def test_terms_of_another_topology_are_found_for_every_entry_but_listed_ten_times() -> None:
+def test_terms_of_another_topology_are_found_for_every_entry_but_listed_once() -> None:
     report = Story.clean().audit(replace(SETTINGS, epsilon=Fraction(2), epsilon_text="2"))
     asked, *entries = report.findings
     assert report.violations == RELEASES + 1
-    assert len(entries) == 10
+    assert len(entries) == 1
     assert entries[0].what == "epsilon is not that of the topology: '1.0', not '2'"
     assert asked.what == _asked("budget-distribution with epsilon 2, window 4")
 
@@ -441,6 +442,43 @@ def _asked(file: str) -> str:
         f" ledger, {file} in this file. Is it the file that the workers run? It may be from before a"
         " migration, or not migrated to yet."
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"interval": TIMELINE.interval // 2}, "this file has the interval 500ms and the origin"),
+        ({"origin": TIMELINE.origin + 1000}, "this file has the interval 1s and the origin"),
+    ],
+)
+def test_of_another_timeline_the_file_is_asked_about_first(changes: dict[str, Any], told: str) -> None:
+    report = Story.clean().audit(timeline=replace(TIMELINE, **changes))
+    asked, *others = report.findings
+    assert asked.timestamp is None
+    assert asked.what.startswith(
+        "its releases have another timeline than this file has: the releases have the interval 1s and the"
+    )
+    assert told in asked.what
+    assert asked.what.endswith("Is it the file that the workers run?")
+    # Each release is a violation, and one line shows what kind it is.
+    assert len(others) == 1
+    assert report.violations == RELEASES + 1
+
+
+def test_of_other_columns_the_file_is_asked_about() -> None:
+    (asked,) = Story.clean().audit(names=("a", "karte")).findings
+    assert asked.what == (
+        "its releases have other columns than this file has: the releases have the column b, this file has"
+        " karte. Is it the file that the workers run?"
+    )
+    assert Story.clean().audit(names=("a", "b")).violations == 0
+
+
+def test_the_digest_of_columns_without_names_is_compared() -> None:
+    story = Story.clean(stream_of(SETTINGS, Sink("sink", "array")))
+    assert story.audit(names=("a", "b")).violations == 0
+    (asked,) = story.audit(names=("a", "karte")).findings
+    assert "the names of the columns in the releases are not those in this file" in asked.what
 
 
 def test_epsilon_may_be_written_differently() -> None:

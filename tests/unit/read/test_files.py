@@ -125,13 +125,23 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
         read.file(written(tmp_path, []))
 
 
+def test_columns_that_a_file_has_renamed_are_no_damage(tmp_path: Path) -> None:
+    path = written(tmp_path, [record(1)])
+    with pytest.raises(read.ReadingError) as refused:
+        read.file(path, columns=["home", "korb"])
+    assert "the releases have the column basket, this file has korb. Is it the file that" in str(
+        refused.value
+    )
+    assert "damaged" not in str(refused.value)
+
+
 def test_arrays_of_counts_need_the_names_of_the_columns(tmp_path: Path) -> None:
     digest = columns_digest(["a", "b"])
     path = written(tmp_path, [record(counts=[3, 4], error=[1, 2], columns_digest=digest)])
     assert read.file(path, columns=["a", "b"]).columns == ("a", "b")
     with pytest.raises(read.ReadingError, match="without names"):
         read.file(path)
-    with pytest.raises(read.ReadingError, match="columns_digest"):
+    with pytest.raises(read.ReadingError, match="the names of the columns in the releases are not those"):
         read.file(path, columns=["b", "a"])
 
 
