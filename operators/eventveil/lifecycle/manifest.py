@@ -104,7 +104,9 @@ class ManifestRecord(Durable, frozen=True):
             rekeyed=self.fields.get("source.repartition") is not None,
             by_boundary=self.fields.get("source.append_time") == "boundary",
         )
-        changed = {name for name in {*self.fields, *fields} if self.fields.get(name) != fields.get(name)}
+        changed = changes.without_followers(
+            (name for name in {*self.fields, *fields} if self.fields.get(name) != fields.get(name)), fields
+        )
         if "source.partitions" in changed:
             # It is told only where it is another number, so it follows.
             changed.discard("repartition.partitions")

@@ -81,6 +81,7 @@ from eventveil.topology.changes import (
     changed,
     is_refused,
     reason,
+    without_followers,
 )
 from eventveil.topology.scalars import duration_text
 
@@ -196,6 +197,7 @@ def check_sound(checkpoint: Checkpoint, differences: Mapping[str, Difference]) -
     refused = [
         f"{changed(name, *differences[name], meant.get(name, ''))}, which cannot be migrated: {why}"
         for name, why in sorted(unsound.items())
+        if name in without_followers(unsound, {})
     ]
     if refused:
         raise StateRefused(f"stream {checkpoint.stream}", "; ".join(refused), anew(unsound, rekeyed=rekeyed))

@@ -7,8 +7,9 @@ The names are those of ``fingerprint_fields`` and of a stream's sink. What is a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 import orjson
 
@@ -43,6 +44,9 @@ _SCALARS = {
 _RATIONAL = re.compile(r"\d+(/\d+)?")
 #: Of a digest in a message.
 _DIGITS = 12
+#: The number of columns, and what is known of their names.
+COLUMNS, COLUMN_NAMES = "counts.columns", "counts.columns.digest"
+_UNKNOWN, _FILTER = "counts.unknown", "source.filter"
 
 #: What the state records of a stream whose columns are found in the data, and of no other.
 DISCOVERS = "counts.columns.delta"
@@ -103,8 +107,8 @@ MIGRATE_LOST_VALUES = (
 )
 _TOPICS = ("source.partitions", "topic_id")
 _IF_RELEASED = (
-    "if the stream has released anything, the epsilons of both add up. If no stream of the file has,"
-    " `eventveil topics TOPOLOGY --delete` lets all of them begin anew at no cost"
+    "the epsilons of both add up. If nothing has been released yet, `eventveil topics TOPOLOGY --delete` lets"
+    " all streams of the file begin anew at no cost"
 )
 _NEW_NAME = f"a new name and a new sink; {_IF_RELEASED}"
 NEW_STREAM = f"Give the stream {_NEW_NAME}"
@@ -207,8 +211,8 @@ def as_written(field: str, value: str | int | None, *, quoted: bool = True) -> s
         return duration_text(value) if isinstance(kind, Duration) else str(value)
     if field.endswith(".digest"):
         return f"{value[:_DIGITS]}..."
-    if field == "source.filter" and value.startswith("["):
-        return "; ".join(in_words(Condition(**one)) for one in orjson.loads(value))
+    if (conditions := _conditions(field, value)) is not None:
+        return f'"{"; ".join(map(in_words, conditions))}"'
     if field.startswith("mechanism.") and _RATIONAL.fullmatch(value):
         exact = Fraction(value)
         short = f"{float(exact):g}"
@@ -217,8 +221,55 @@ def as_written(field: str, value: str | int | None, *, quoted: bool = True) -> s
 
 
 def changed(field: str, old: str | int | None, new: str | int | None, beside: str = "") -> str:
-    """That state was made for another value of a setting; ``beside`` says more of the setting."""
+    """That state was made for another value of a setting; ``beside`` says more of the setting.
+
+    Of the names of columns only a digest is known, and of filters what differs is told.
+    """
+    if field == COLUMNS:
+        return f"{field} had {old} names and has {new} now"
+    if field == COLUMN_NAMES:
+        digests = f"{field} was {as_written(field, old)} and is {as_written(field, new)} now"
+        return f"the names of the columns or their order differ ({digests})"
+    before, after = _conditions(field, old), _conditions(field, new)
+    if before is not None and after is not None:
+        return f"{field}: {_changed_conditions(before, after)}"
     return f"{field}{beside} was {as_written(field, old)} and is {as_written(field, new)} now"
+
+
+def without_followers(names: Iterable[str], fields: Mapping[str, Any]) -> set[str]:
+    """Of settings that changed those that somebody may have changed; ``fields`` are those of now.
+
+    A number of columns changes their names with it. The column of unknown events is known by its place, which
+    other columns move.
+    """
+    changed = {*names}
+    if COLUMNS in changed:
+        changed.discard(COLUMN_NAMES)
+    if changed & {COLUMNS, COLUMN_NAMES} and str(fields.get(_UNKNOWN)).startswith("column "):
+        changed.discard(_UNKNOWN)
+    return changed
+
+
+def _conditions(field: str, value: object) -> list[Condition] | None:
+    """Those of a filter; None for any other setting, and of a filter of which only a digest is known."""
+    if field != _FILTER or not isinstance(value, str) or not value.startswith("["):
+        return None
+    return [Condition(**{**one, "values": tuple(one["values"])}) for one in orjson.loads(value)]
+
+
+def _changed_conditions(old: Sequence[Condition], new: Sequence[Condition]) -> str:
+    """The conditions that differ: what a field had to be and has to be now, where both have the field."""
+    gone = {one.field: in_words(one) for one in old if one not in new}
+    come = {one.field: in_words(one) for one in new if one not in old}
+    told = [
+        f"{field} was {words.removeprefix(f'{field} is ')} and is"
+        f" {come[field].removeprefix(f'{field} is ')} now"
+        for field, words in gone.items()
+        if field in come
+    ]
+    told += [f'"{words}" is no condition any more' for field, words in gone.items() if field not in come]
+    told += [f'"{words}" is a new condition' for field, words in come.items() if field not in gone]
+    return "; ".join(told) or "the order of its conditions differs"
 
 
 def is_refused(field: str, new: object) -> bool:

@@ -15,7 +15,8 @@ from eventveil.lifecycle.manifest import ManifestRecord, check_cluster, check_kn
 from eventveil.model.errors import StateRefused, Unsettled
 from eventveil.model.topology import Stream
 from eventveil.tasks.release import ReleaseState
-from eventveil.topology.changes import SOUND, as_written
+from eventveil.topology import changes
+from eventveil.topology.changes import SOUND
 from tests.unit.support import INSTANCE, counter_state, stream
 
 PLACE = "app-counting-changelog, partition 2"
@@ -125,7 +126,7 @@ def test_a_changed_fact_names_itself_with_both_values_and_the_remedy(name: str) 
     before, now = fields()[name], CHANGED[name][name]
     with pytest.raises(Unsettled if name in DOUBTFUL else StateRefused) as raised:
         check(CHANGED[name])
-    changed = f"{name} was {as_written(name, before)} and is {as_written(name, now)} now"
+    changed = changes.changed(name, before, now)
     refusal = raised.value
     if isinstance(refusal, Unsettled):
         assert refusal.what == changed
@@ -138,6 +139,22 @@ def test_a_changed_fact_names_itself_with_both_values_and_the_remedy(name: str) 
     assert refusal.remedy.startswith("Put it back, or ") != (name == "source.partitions")
     assert ("eventveil migrate" in refusal.remedy) == (name in SOUND)
     assert ("epsilons of both add up" in refusal.remedy) == (name not in SOUND)
+
+
+@pytest.mark.parametrize("labels", [("other", "a", "b"), ("b", "other")], ids=["more", "reordered"])
+def test_the_place_of_the_column_of_unknown_events_is_no_change_of_its_own(labels: tuple[str, ...]) -> None:
+    """It is known by its place, and `unknown: other` had not changed."""
+    former, present = (
+        fields(stream(labels=one, unknown="column", unknown_column=one.index("other")))
+        for one in (("a", "other"), labels)
+    )
+    with pytest.raises(StateRefused) as raised:
+        MANIFEST.replace(fields=former).check(present, "raw", "topic-id", 2, PLACE)
+    assert "changed too" not in raised.value.what
+    if len(labels) == 3:
+        assert raised.value.what == "counts.columns had 2 names and has 3 now"
+    else:
+        assert raised.value.what.startswith("the names of the columns or their order differ (counts.columns")
 
 
 def test_of_settings_that_follow_from_another_the_one_that_was_changed_is_named() -> None:

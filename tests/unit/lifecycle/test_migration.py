@@ -28,7 +28,7 @@ from eventveil.model.errors import StateRefused
 from eventveil.model.records import TopicPartition
 from eventveil.model.topology import Condition, Discover, NameMap
 from eventveil.privacy import gaussian
-from eventveil.topology.changes import REFUSED, REFUSED_BY_BOUNDARY, REFUSED_TO_PURE, SOUND, as_written
+from eventveil.topology.changes import REFUSED, REFUSED_BY_BOUNDARY, REFUSED_TO_PURE, SOUND, changed
 from tests.contract.noises import W_EVENT_KINDS, ZeroNoise, make
 from tests.unit.migrating import BUDGET, COUNTING, FIRST, PARTITIONS, Lifetime, states
 
@@ -521,8 +521,7 @@ def test_every_field_is_either_sound_or_refused_with_a_reason() -> None:
 
 
 def refused_change(field: str, why: str) -> str:
-    old, new = (as_written(field, one) for one in (1, 2))
-    return f"{field} was {old} and is {new} now, which cannot be migrated: {why}"
+    return f"{changed(field, 1, 2)}, which cannot be migrated: {why}"
 
 
 @pytest.mark.parametrize("field", [*REFUSED, "mechanism.unheard-of"])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from eventveil.topology.changes import REFUSED, SOUND, as_written, reason, remedy
+from eventveil.topology.changes import REFUSED, SOUND, as_written, changed, reason, remedy
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "migrations.md").read_text(encoding="utf-8")
 
@@ -39,7 +40,7 @@ def test_a_field_that_nobody_has_thought_of_is_refused() -> None:
         (
             "source.filter",
             '[{"field":"/type","test":"in","values":["seen",7,true]},{"field":"/bot","test":"absent","values":[]}]',
-            "/type is 'seen' or 7 or true; /bot is not there",
+            "\"/type is 'seen' or 7 or true; /bot is not there\"",
         ),
         ("source.filter", "sha256 25a8192985d250d675868ce3", "'sha256 25a8192985d250d675868ce3'"),
         ("sink.topic", "counts", "'counts'"),
@@ -48,6 +49,33 @@ def test_a_field_that_nobody_has_thought_of_is_refused() -> None:
 )
 def test_a_setting_is_told_as_the_file_has_it(field: str, value: str | int | None, text: str) -> None:
     assert as_written(field, value) == text
+
+
+def kept(*conditions: tuple[str, str, list[object]]) -> str:
+    return json.dumps([dict(zip(("field", "test", "values"), one, strict=True)) for one in conditions])
+
+
+THERE, NOT_THERE = ("/name", "present", []), ("/name", "absent", [])
+VIEWS, BEATS = ("/kind", "in", ["view"]), ("/kind", "not-in", ["heartbeat", 7])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (kept(THERE, VIEWS), kept(THERE, BEATS), "/kind was 'view' and is not 'heartbeat' or 7 now"),
+        (kept(THERE), kept(NOT_THERE), "/name was there and is not there now"),
+        (kept(THERE, VIEWS), kept(THERE), "\"/kind is 'view'\" is no condition any more"),
+        (kept(THERE), kept(THERE, VIEWS), "\"/kind is 'view'\" is a new condition"),
+        (kept(THERE, VIEWS), kept(VIEWS, THERE), "the order of its conditions differs"),
+    ],
+)
+def test_of_a_filter_the_conditions_that_differ_are_told(old: str, new: str, told: str) -> None:
+    assert changed("source.filter", old, new) == f"source.filter: {told}"
+
+
+def test_a_new_filter_is_told_in_quotes() -> None:
+    told = changed("source.filter", None, kept(THERE, VIEWS))
+    assert told == "source.filter was not set and is \"/name is there; /kind is 'view'\" now"
 
 
 @pytest.mark.parametrize("field", ["timeline.lateness", "timeline.max_ahead"])
