@@ -36,6 +36,11 @@ _COMPARISONS = 20
 #: begins there, and clocks run at slightly different rates.
 _OVERDUE = 0.95
 _FENCED = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
+#: A broker takes no time that is ahead of its own by more than an hour, unless the topic says otherwise.
+_OTHER_CLOCK = (
+    "the clock of this machine is ahead of the broker's by more than message.timestamp.after.max.ms of a"
+    " topic, or far behind it, and nothing is decided by it. Set the clocks of workers and brokers right"
+)
 
 
 class TransactionFailed(EventveilError):
@@ -57,6 +62,8 @@ class TransactionFailed(EventveilError):
                 f"the transaction took {lasted:.0f} s, and the broker aborts one after "
                 f"{_TRANSACTION_SECONDS:.0f} s"
             )
+        if error.code() == KafkaError.INVALID_TIMESTAMP:
+            what = _OTHER_CLOCK
         #: In words, without the owner.
         self.what = f"{what}: {error.name()}: {error.str()}"
         super().__init__(f"{owner}: {self.what}")

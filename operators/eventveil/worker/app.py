@@ -337,7 +337,7 @@ class Worker:
         now = self.observation.holds(time.monotonic())
         for tp in sorted(now.keys() - before.keys()):
             if now[tp] != "clock":
-                log.warning("%s, partition %d, is held up: %s", *tp, UNDO[now[tp]].format(topic=tp.topic))
+                log.warning("%s, partition %d, is held up: %s", *tp, self.observation.undo(tp, now[tp]))
         for tp in sorted(before.keys() - now.keys()):
             if before[tp] != "clock":
                 log.info("%s, partition %d, is no longer held up", *tp)

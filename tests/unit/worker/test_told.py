@@ -65,6 +65,16 @@ def test_other_reasons_are_lines_of_their_own(logged: pytest.LogCaptureFixture) 
     ]
 
 
+def test_a_clock_that_brokers_refuse_is_told_as_that(logged: pytest.LogCaptureFixture) -> None:
+    error = KafkaError(KafkaError.INVALID_TIMESTAMP, "Broker: Invalid timestamp")
+    failures(made(lambda: None), [(0, TransactionFailed("app-aggregate-0", error))])
+    assert logged.messages == [
+        "stopped processing raw, partition 0; retrying: the clock of this machine is ahead of the broker's"
+        " by more than message.timestamp.after.max.ms of a topic, or far behind it, and nothing is decided by"
+        " it. Set the clocks of workers and brokers right: INVALID_TIMESTAMP: Broker: Invalid timestamp"
+    ]
+
+
 def test_a_reason_is_told_in_full_once_in_a_while(
     logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,13 @@ UNDO: Mapping[Hold, str] = {
         "running?); nothing has to be restarted"
     ),
 }
+#: Instead, in topics that only workers write to.
+_UNDO_OWN = (
+    "a transaction of a worker is open, and nothing after it can be read. Never abort it: it may be committed"
+    " already, and its counts would be deleted. It ends when the owner that wrote it is taken over, or when"
+    " its transaction.timeout.ms is over (20 s). If it stays open, see in the logs of the workers why that"
+    " owner ended, and restart the workers"
+)
 HOLDS = tuple(_HELD)
 #: An event loop that has not run for this long is dead.
 DEAD_SECONDS = 30.0
@@ -297,6 +304,13 @@ class Observation:
             elif view.behind:
                 found[tp] = "clock"
         return found
+
+    def undo(self, tp: TopicPartition, hold: Hold) -> str:
+        """What is to be done about what holds a partition up, for the log."""
+        own = {self.topology.partials, *self.topology.rekeyed.values()}
+        if hold == "open-transaction" and tp.topic in own:
+            return _UNDO_OWN
+        return UNDO[hold].format(topic=tp.topic)
 
     def _has_work(self, tp: TopicPartition, view: PartitionView, wall_clock: int) -> bool:
         """Whether it is this owner's turn; it is not while partials of other partitions are missing."""

@@ -17,7 +17,7 @@ from eventveil.worker.observe.observation import (
     Observation,
     PartitionView,
 )
-from tests.unit.support import topology
+from tests.unit.support import stream, topology
 
 SOURCE, OTHER, PARTIALS = (
     TopicPartition("raw", 0),
@@ -258,6 +258,19 @@ def test_a_transaction_that_hides_the_end_of_a_partition_is_told_of_after_a_whil
     assert made.holds(6.0) == {}, "another transaction hides something else"
     made.look({SOURCE: view(6, end=9, hides=True)}, 20.0, 0)
     assert made.holds(20.0) == {}, "there is something to be read"
+
+
+def test_nobody_is_told_to_abort_a_transaction_of_a_worker() -> None:
+    """In these topics it may be committed already, and its counts would be gone."""
+    made = Observation(topology(stream(topic="app-repartition-raw", raw="raw")))
+    own = [made.topology.partials, *made.topology.rekeyed.values()]
+    assert len(own) == 2
+    for topic in own:
+        told = made.undo(TopicPartition(topic, 0), "open-transaction")
+        assert "Never abort it" in told
+        assert "find-hanging" not in told
+    assert "find-hanging, then abort" in made.undo(SOURCE, "open-transaction")
+    assert made.undo(TopicPartition(own[0], 0), "watermark").startswith("a timestamp is due")
 
 
 def test_a_timestamp_that_is_due_and_has_no_watermark_holds_its_partition_up() -> None:
