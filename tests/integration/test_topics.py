@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import NewTopic
 
 from eventveil.cli.run import check_surroundings
+from eventveil.kafka.changelog import FencedTable
 from eventveil.kafka.cluster import Cluster
+from eventveil.lifecycle.create import create_topics, inspect_topics, write_manifest
+from eventveil.model.errors import EventveilError
 from eventveil.model.topology import Kafka
 from eventveil.topology.loading import load
 from tests.kafka.topics import create_topic, produce, read, unique
@@ -79,7 +83,37 @@ def test_a_sink_of_another_stream_is_refused(application: Application) -> None:
     output = application.failing_command("topics", str(application.path), "--create", "--sources")
     assert "it has releases of stream shops; a sink must have those of one stream only" in output
     assert "Give stream places a sink of its own" in output
-    assert manifest(application) == []
+    # Nothing is left behind that nobody needs.
+    own = {name for name in Cluster(Kafka(application.bootstrap)).names() if application.name in name}
+    assert own <= {application.sink}
+
+
+def test_a_file_of_another_name_creates_nothing_where_its_sink_has_releases(application: Application) -> None:
+    application.create()
+    produce(application.bootstrap, application.sink, [record(1, stream="places")], key=b"places")
+    former = Cluster(Kafka(application.bootstrap)).names()
+    application.document["name"] = renamed = f"{application.name}-renamed"
+    application.write()
+    output = application.failing_command("topics", str(application.path), "--create")
+    assert "stream places has published before" in output
+    assert f"{renamed} has neither a ledger nor state of it" in output
+    assert Cluster(Kafka(application.bootstrap)).names() <= former
+
+
+def test_of_two_commands_that_begin_streams_at_once_one_is_told_to_try_again(
+    application: Application,
+) -> None:
+    loaded = load(application.path, {})
+    cluster = Cluster(loaded.kafka)
+    create_topics(loaded, cluster, inspect_topics(loaded, cluster).missing)
+
+    def clock() -> int:
+        # The other one comes while this one has not written yet.
+        FencedTable(loaded.kafka, f"{loaded.name}-genesis", "", 0).fence()
+        return time.time_ns() // 1_000_000
+
+    with pytest.raises(EventveilError, match=r"another command begins the streams of .* Run this again"):
+        write_manifest(loaded, cluster, clock)
 
 
 def test_more_copies_than_brokers_is_told_with_the_setting(application: Application) -> None:

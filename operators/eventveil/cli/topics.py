@@ -15,6 +15,7 @@ from eventveil.kafka.cluster import Cluster
 from eventveil.lifecycle.apply import check_stopped
 from eventveil.lifecycle.create import (
     Provision,
+    check_sinks,
     check_useful,
     create_topics,
     inspect_topics,
@@ -96,6 +97,7 @@ def _check(topology: Topology, *, create: bool, sources: bool) -> bool:
             click.echo(f"nothing was created: a source is missing ({names})", err=True)
     meant = inspection.meant
     if creatable:
+        check_sinks(topology, cluster)
         create_topics(topology, cluster, creatable)
         for plan in creatable:
             click.echo(f"created {plan.name} ({plan.role}, {count(plan.partitions, 'partition')})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 
 from eventveil.counting.counter import CounterState
@@ -253,16 +253,31 @@ class MissingManifest:
         return least_end(self._floors, TopicPartition(self._topology.ledger, partition))
 
     def _check_unpublished(self, stream: str, sink_name: str, ledger_partition: int) -> None:
-        topology = self._topology
-        sink = self._cluster.topic(sink_name)
-        places = [TopicPartition(topology.ledger, ledger_partition), *sink.places]
-        starts = self._cluster.first_offsets(places)
-        for place in places:
-            end = least_end(self._floors, place)
-            tail = starts[place] if place.topic == topology.ledger else max(starts[place], end - TAIL)
-            if stream in (name for name, _ in publishers(topology.kafka, place, self._floors, start=tail)):
-                raise StateRefused(str(place), *_published(stream, topology, place))
-        check_sink_shared(self._cluster, stream, sink, self._floors)
+        topology, sink = self._topology, self._cluster.topic(sink_name)
+        places = [TopicPartition(topology.ledger, ledger_partition)]
+        check_unpublished(topology, self._cluster, stream, places, sink, self._floors)
+
+
+def check_unpublished(
+    topology: Topology,
+    cluster: Cluster,
+    stream: str,
+    ledger: Sequence[TopicPartition],
+    sink: Topic,
+    floors: Floors,
+) -> None:
+    """Raise StateRefused if a stream that is to begin has published, or its sink has releases of another.
+
+    ``ledger`` are the partitions of the ledger that may have entries of it.
+    """
+    places = [*ledger, *sink.places]
+    starts, ends = cluster.first_offsets(places), cluster.end_offsets(places)
+    for place in places:
+        end = max(ends[place], least_end(floors, place))
+        tail = starts[place] if place.topic == topology.ledger else max(starts[place], end - TAIL)
+        if stream in (name for name, _ in publishers(topology.kafka, place, floors, start=tail)):
+            raise StateRefused(str(place), *_published(stream, topology, place))
+    check_sink_shared(cluster, stream, sink, floors)
 
 
 def _published(stream: str, topology: Topology, place: TopicPartition) -> tuple[str, str]:

@@ -9,13 +9,13 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
 from eventveil.kafka.barrier import Floors
-from eventveil.kafka.changelog import FencedTable, write_once
+from eventveil.kafka.changelog import FencedTable, TransactionFailed, write_once
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import read_table
 from eventveil.kinds.placement import writer_of
 from eventveil.kinds.registry import plan_readings, plan_streams
 from eventveil.lifecycle.apply import read_histories
-from eventveil.lifecycle.beginning import MissingManifest, check_first, check_stage
+from eventveil.lifecycle.beginning import MissingManifest, check_first, check_stage, check_unpublished
 from eventveil.lifecycle.cap import check_cap
 from eventveil.lifecycle.manifest import ManifestRecord, check_cluster, check_known, check_neighbours
 from eventveil.lifecycle.topics import TopicPlan, hints, plan_topics, short_of_replicas
@@ -139,6 +139,23 @@ def check_useful(topology: Topology, cluster: Cluster, inspection: Inspection, n
                 check_stage(table, stream.source, str(place))
 
 
+def check_sinks(topology: Topology, cluster: Cluster) -> None:
+    """Raise StateRefused if a stream that has not begun has published, or its sink has other releases.
+
+    It is looked at again when the genesis is written. Here it is before topics are created for nothing.
+    """
+    states = {topology.counting_changelog, topology.ledger_changelog, topology.state_changelog}
+    live = cluster.topics({*states, topology.ledger, *(one.sink_topic for one in topology.all_streams)})
+    tables = [
+        read_table(topology.kafka, *place) for name in states & live.keys() for place in live[name].places
+    ]
+    ledger = live[topology.ledger].places if topology.ledger in live else []
+    for stream in topology.all_streams:
+        sink = live.get(stream.sink_topic)
+        if sink and not any(ManifestRecord.key(stream.name) in table for table in tables):
+            check_unpublished(topology, cluster, stream.name, ledger, sink, {})
+
+
 @dataclass(frozen=True, slots=True)
 class Provision:
     """What ``write_manifest`` wrote, and the changelog partitions that do not name their cluster yet."""
@@ -152,8 +169,8 @@ def write_manifest(topology: Topology, cluster: Cluster, clock: Callable[[], int
 
     A stream that has some records already, because an earlier attempt was cut short or a source is new,
     keeps its instance and first timestamp. Raises StateRefused if a stream without genesis has published
-    before, for then its budget state is lost, or if one is of another cluster. ``clock`` tells epoch
-    milliseconds.
+    before, for then its budget state is lost, or if one is of another cluster, and EventveilError if another
+    process does the same. ``clock`` tells epoch milliseconds.
     """
     written: list[ManifestRecord] = []
     unnamed: dict[TopicPartition, list[ManifestRecord]] = {}
@@ -171,7 +188,13 @@ def write_manifest(topology: Topology, cluster: Cluster, clock: Callable[[], int
     # To conclude that there was no state before, all of it must have been seen.
     read = cluster.existing(_read_by_manifest(topology)).values()
     beside = [place for topic in read for place in topic.places]
-    write_once(topology.kafka, f"{topology.name}-genesis", make, beside)
+    try:
+        write_once(topology.kafka, f"{topology.name}-genesis", make, beside)
+    except TransactionFailed as error:
+        if not error.fenced:
+            raise
+        what = f"another command begins the streams of {topology.name} at the same time"
+        raise EventveilError(f"{what}. Run this again once that has ended") from None
     return Provision(written, unnamed)
 
 

@@ -84,6 +84,11 @@ class TopicPlan:
         return self.role == "source"
 
     @property
+    def is_sink_of_counts(self) -> bool:
+        """Whether releases go there. Only sinks of values must not be compacted."""
+        return self.role == "sink" and all(one.name != "cleanup.policy" for one in self.required)
+
+    @property
     def settings(self) -> dict[str, str]:
         """The settings to create it with."""
         found = {**{setting.name: setting.value for setting in self.required}, **self.advised}
@@ -126,7 +131,14 @@ class TopicPlan:
 
 
 def hints(plan: TopicPlan, settings: Mapping[str, str]) -> list[str]:
-    """What may go wrong with a topic of somebody else as it is set, each with how to avoid it."""
+    """What may go wrong with a topic as it is set, and is no mistake, each with how to avoid it."""
+    if plan.is_sink_of_counts and "compact" in settings.get("cleanup.policy", ""):
+        return [
+            f"hint: topic {plan.name} ({plan.role}): cleanup.policy is {settings['cleanup.policy']}. All"
+            " releases have one key, so compaction leaves only the last ones: a consumer that is slow loses"
+            " releases, and the audit cannot match them. To keep all: kafka-configs.sh --bootstrap-server ..."
+            f" --alter --topic {plan.name} --add-config cleanup.policy=delete"
+        ]
     limit = settings.get("retention.bytes")
     if not plan.is_source or limit is None or int(limit) == _UNLIMITED:
         return []
@@ -436,6 +448,12 @@ def _sink(topology: Topology, stream: Stream) -> TopicPlan:
 
 def _dead_letter(topology: Topology, name: str) -> TopicPlan:
     required = (
+        _equal(
+            "cleanup.policy",
+            "delete",
+            "dead letters have the keys of their events, and brokers refuse one without a key where records"
+            " are compacted, which blocks its partition",
+        ),
         _at_least(
             "max.message.bytes",
             topology.topics.message_bytes,

@@ -109,7 +109,10 @@ REQUIRED: dict[str, set[tuple[str, str, str]]] = {
         *DURABLE,
     },
     "visits.sanitized": {("max.message.bytes", "1048588", "at-least")},
-    "visits.dead": {("max.message.bytes", str(MAX_MESSAGE_BYTES), "at-least")},
+    "visits.dead": {
+        ("cleanup.policy", "delete", "equal"),
+        ("max.message.bytes", str(MAX_MESSAGE_BYTES), "at-least"),
+    },
 }
 
 
@@ -421,6 +424,27 @@ def test_a_source_that_is_limited_in_bytes_is_a_hint_and_not_a_mistake() -> None
     assert hints(plan, plan.settings | {"retention.bytes": "-1"}) == []
     assert hints(plan, plan.settings) == []
     assert hints(plans()["app-partials"], limited) == []
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_dead_letters_may_not_be_compacted(policy: str) -> None:
+    """A broker refuses one without a key there, again and again."""
+    plan = plans()["visits.dead"]
+    assert plan.settings["cleanup.policy"] == "delete"
+    (mistake,) = plan.mistakes(1, plan.settings | {"cleanup.policy": policy})
+    assert f"topic visits.dead (dead letters): cleanup.policy is {policy}, it should be delete" in mistake
+    assert mistake.endswith("--alter --topic visits.dead --add-config cleanup.policy=delete")
+
+
+def test_a_compacted_sink_of_counts_is_a_hint() -> None:
+    plan = plans()["visits.sanitized"]
+    compacted = plan.settings | {"cleanup.policy": "compact"}
+    assert plan.mistakes(1, compacted) == []
+    (hint,) = hints(plan, compacted)
+    assert hint.startswith("hint: topic visits.sanitized (sink): cleanup.policy is compact. ")
+    assert "a consumer that is slow loses releases" in hint
+    assert hint.endswith("--alter --topic visits.sanitized --add-config cleanup.policy=delete")
+    assert hints(plan, plan.settings | {"cleanup.policy": "delete"}) == []
 
 
 def test_what_has_spends_or_releases_has_as_many_replicas_as_the_file_says() -> None:
