@@ -113,6 +113,10 @@ def test_a_topic_that_is_not_there_is_told(kafka: str, tmp_path: Path) -> None:
     found = CliRunner().invoke(main, ["doctor", str(shop(kafka, tmp_path, unique("nowhere")))])
     assert found.exit_code == 1
     assert "it does not exist" in found.stderr
+    there = unique("shop.views")
+    create_topic(kafka, there)
+    path = str(shop(kafka, tmp_path, there.replace("views", "veiws")))
+    assert f"it does not exist. Did you mean {there}?" in CliRunner().invoke(main, ["doctor", path]).stderr
 
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text(encoding="utf-8")

@@ -26,6 +26,8 @@ _SHOWN = 10
 _COLUMNS_ARE_PUBLIC = "raw data: list a column only if it is known publicly"
 #: How details begin where a second field can be listed.
 _WITH_SECOND = ("no user at ", "no time at ", "the user at ", "the time at ")
+#: The same where a record has no column.
+_NO_COLUMN = ("no column at ", "the column at ")
 #: This share of the values, by events, has to be paths before it is worth a word.
 _MANY = 0.1
 
@@ -170,7 +172,25 @@ class CountsReport(StreamReport):
             name = detail.split()[1]
             several = ", ".join(fields.listed(getattr(stream.source, name)))
             text += f"; if these records have it in another field, list both: {name}: [{several}, ...]"
-        return text
+        return text + self._left_out_by(reason, detail)
+
+    def _left_out_by(self, reason: str, detail: str) -> str:
+        """The filter that leaves out events without a column, where others have one."""
+        column = next((detail.removeprefix(one) for one in _NO_COLUMN if detail.startswith(one)), None)
+        if column is None or not is_absent(reason, detail):
+            return ""
+        pointer = next(
+            (one for one in self._columns() if column == one or column.startswith(f"{one} ")), None
+        )
+        if pointer is None:
+            return ""
+        filters = f"`filter: {{{scalar(pointer, is_key=True)}: {{present: true}}}}`"
+        return f": {filters}" if reason == Reason.MISSING_FIELD else f"; or leave these events out: {filters}"
+
+    def _columns(self) -> list[str]:
+        """The fields of the column that some record has."""
+        lacking = {one.field for one in self.seen.absent("source.column")}
+        return [one for one in fields.listed(self.seen.stream.source.column) if one not in lacking]
 
     def _keys(self, keys: Keys) -> Iterator[str]:
         users, what = keys.users, self.seen.stream.source.keyed_by

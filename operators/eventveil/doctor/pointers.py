@@ -221,6 +221,11 @@ def likely(fields: Sequence[FoundField], pointer: str, *, time: bool = False) ->
     return _ending(outside, pointer, time=time) or _ending(fitting, pointer, time=time)
 
 
+def misspelt(fields: Sequence[FoundField], pointer: str) -> list[str]:
+    """Which fields ``pointer`` may have meant of those that may name a column, if letters are wrong in it."""
+    return similar(pointer, [one.pointer for one in fields if one.pointer != KEY and _names(one)])
+
+
 def epochs(
     records: Sequence[SampledRecord], source: AnySource, schemas: Schemas = NO_SCHEMAS
 ) -> list[tuple[str, TimeUnit]]:

@@ -17,7 +17,7 @@ from eventveil.doctor.diagnosis import DECIMALS, MUCH, CountsDiagnosis, is_no_va
 from eventveil.doctor.editing import Edits
 from eventveil.doctor.judging import Verdicts
 from eventveil.doctor.people import comes_again, is_of_many, key_may_be_user, separating, size_of_many
-from eventveil.doctor.pointers import envelopes, event_ids, likely
+from eventveil.doctor.pointers import envelopes, event_ids, likely, misspelt
 from eventveil.doctor.sample import SourceSample
 from eventveil.model import fields
 from eventveil.model.records import NO_OWN_TIME
@@ -265,7 +265,10 @@ def _instead(seen: CountsDiagnosis, name: str, pointer: str, missing: int) -> tu
 
 def _found(seen: CountsDiagnosis, name: str, pointer: str) -> list[str]:
     """Which fields the ``pointer`` of ``name`` may have meant."""
-    return _users(seen, pointer) if name == "user" else likely(seen.fields, pointer, time=name == "time")
+    if name == "user":
+        return _users(seen, pointer)
+    found = likely(seen.fields, pointer, time=name == "time")
+    return found or (misspelt(seen.fields, pointer) if name == "column" else [])
 
 
 def _users(seen: CountsDiagnosis, pointer: str) -> list[str]:

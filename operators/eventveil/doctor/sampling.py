@@ -17,8 +17,9 @@ from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import committed_ends, headers_of, offset_of, read_partition
 from eventveil.kafka.rights import is_denied
 from eventveil.lifecycle.topics import plan_topics
-from eventveil.model.errors import EventveilError
+from eventveil.model.errors import EventveilError, Unsettled
 from eventveil.model.records import NO_APPEND_TIME, NO_OWN_TIME, NO_SCHEMAS, Schemas, TopicPartition
+from eventveil.model.spelling import meant
 from eventveil.model.topology import AnyStream, Kafka, Topology
 from eventveil.replay.inputs import FileInput
 from eventveil.schema_registry.client import Client
@@ -34,7 +35,7 @@ def newest_of_topic(
     its registry is asked too, if it has one. Raises EventveilError if the topic does not exist or a registry
     cannot be asked that the file needs, and KafkaException.
     """
-    found = cluster.topic(topic)
+    found = _existing(cluster, topic)
     records, held = newest(cluster, found, limit)
     settings, mistakes, notes = _settings(topology, cluster, topic, found.partitions)
     if lacking := sum(one.lacks_headers for one in records):
@@ -51,6 +52,17 @@ def newest_of_topic(
         schemas, more = schemas_of(topology, values)
         notes = [*notes, *more]
     return replace(sample, records=records, notes=notes, schemas=schemas)
+
+
+def _existing(cluster: Cluster, name: str) -> Topic:
+    """Raises EventveilError, with the name that may be meant, if there is no such topic."""
+    try:
+        return cluster.topic(name)
+    except Unsettled as error:
+        near = meant(name, cluster.names())
+        if near is None:
+            raise
+        raise EventveilError(f"{error.place}: {error.what}. Did you mean {near}?") from None
 
 
 def _since_stamped(sample: SourceSample, notes: list[str]) -> list[SampledRecord]:

@@ -713,7 +713,7 @@ def test_where_a_field_is_missing_the_fields_that_are_there_are_named() -> None:
         ("user", "/custmer", "/customer"),
         ("user", "/Customer", None),
         ("column", "/page/section", None),
-        ("column", "/sektion", "/section"),
+        ("column", "/sektion", None),
         ("time", "/att", None),
         ("user", "$headers/custmer", None),
         ("user", "/shopper", None),
@@ -730,7 +730,7 @@ def test_a_pointer_with_a_typo_is_told_with_the_one_that_is_there(
     assert lines == told
     (reason,) = made.fields()["streams"][0]["reasons"]
     assert reason["similar"] == ([[meant, 600]] if meant else [])
-    assert bool(settings(made.proposal)) is (pointer in {"/Customer", "/page/section", "/att"})
+    assert bool(settings(made.proposal)) is (pointer in {"/Customer", "/page/section", "/sektion", "/att"})
 
 
 def test_the_same_name_in_several_places_is_told_of_each() -> None:
@@ -789,7 +789,7 @@ def test_names_are_similar_by_few_letters_or_by_their_ends(
     ("field", "words"),
     [
         ("customer", "source.user: it is null: send a value there, or correct the pointer; if these records"),
-        ("section", "source.column: it is null: send a value there, or correct the pointer\n"),
+        ("section", "source.column: it is null: send a value there, or correct the pointer"),
         ("at", "source.time: it is null: send a value there, or correct the pointer; if these records"),
     ],
 )
@@ -807,6 +807,38 @@ def test_a_null_is_told_as_one_and_no_type_is_proposed(field: str, words: str, s
     assert ("list both" in told) == (field != "section")
     assert "most records have: /id (text)" in told
     assert settings(made.proposal) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            {"section": None},
+            "or correct the pointer; or leave these events out: `filter: {/section: {present",
+        ),
+        ({}, "the kinds of events that have no column: `filter: {/section: {present: true}}`"),
+    ],
+    ids=["null", "missing"],
+)
+def test_the_filter_that_leaves_out_events_without_a_column_is_told(
+    change: dict[str, Any], told: str
+) -> None:
+    def some(number: int) -> dict[str, Any]:
+        one = event(number)
+        if number % 3 == 0:
+            del one["section"]
+            one |= change
+        return one
+
+    assert told in "\n".join(report(sample(made=some, partitions=1)).lines())
+    filtered = FILE.replace("column: /section", "filter: {/section: {present: true}}\n      column: /section")
+    assert counting(report(sample(made=some, partitions=1), filtered).before["views"]) == 400
+
+
+def test_no_filter_is_told_of_a_column_that_no_event_has() -> None:
+    told = "\n".join(report(sample(), FILE.replace("column: /section", "column: /nowhere")).lines())
+    assert "no column at /nowhere" in told
+    assert "present: true" not in told
 
 
 @pytest.mark.parametrize(("found", "words"), [([], "an array"), ({}, "an object"), (True, "true or false")])
