@@ -367,7 +367,8 @@ def whole_option(options: Options, name: str, default: int, low: int, high: int)
     if isinstance(value, str) and value.isdecimal():
         value = int(value)
     if type(value) is not int or not low <= value <= high:
-        raise UnfitSetting(name, f"found {value}, expected a whole number from {low} to {high}")
+        expected = str(low) if low == high else f"a whole number from {low} to {high}"
+        raise UnfitSetting(name, f"found {value}, expected {expected}")
     return value
 
 

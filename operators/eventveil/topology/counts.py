@@ -391,7 +391,7 @@ COUNTS = RecordShape(
             ),
         ),
         Field(
-            "contributions", One(Or(TRUSTED, Whole(1, COLUMN_LIMIT))),
+            "contributions", One(Or(TRUSTED, Whole(1, COLUMN_LIMIT), "with pan_private only")),
             "Events of one user that count per timestamp; trusted, with pan_private: producers send one.",
             default="1",
             kept=_BOUND_CHANGES,

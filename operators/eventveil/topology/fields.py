@@ -224,7 +224,8 @@ class Field:
 class RecordShape(Shape):
     """A mapping with known keys. ``rules`` are schema keywords for what concerns several keys at once.
 
-    ``later`` maps keys that this version does not have yet to what to do instead. ``title`` names its
+    ``later`` maps keys that this version does not have yet to what to do instead. Instead of an unknown key
+    those that are ``offered`` are named, all of them where there are none. ``title`` names its
     schema among ``$defs``; left out: the key where it stands. ``check`` is for rules between settings.
     """
 
@@ -233,6 +234,7 @@ class RecordShape(Shape):
     later: Mapping[str, str] = field(default_factory=dict)
     title: str | None = None
     check: Check | None = None
+    offered: tuple[str, ...] = ()
 
     def read(self, node: Node, name: str, reading: ReadingPass) -> Section | Invalid:
         """A Section with every valid value and all defaults."""
@@ -291,7 +293,8 @@ class RecordShape(Shape):
                 message = f"{name}.{key}: {self.later[key]}"
             else:
                 # Looking for the nearest word is slow: a file of nothing but unknown keys gets no more of it.
-                what, near = _remedy(key, known, reading) if index < SHOWN else ("remove it", set())
+                offered = [*self.offered] or known
+                what, near = _remedy(key, offered, reading) if index < SHOWN else ("remove it", set())
                 misspelt |= near
                 message = f"unknown key {shorten(key)}{' in ' + name if name else ''}; {what}"
             reading.problems.add(node.keys[key], message)

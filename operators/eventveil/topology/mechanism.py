@@ -65,13 +65,28 @@ def _is_plugin(kind: str) -> bool:
     return ":" in kind or kind in plugins.installed()
 
 
+#: The keys that every kind has.
+_ALWAYS = ("kind", "epsilon", "adjacency")
+
+
 class RecordOfMechanism(RecordShape):
     """The keys of every mechanism of Eventveil, and the options that a plug-in declares for itself."""
 
     def read(self, node: Node, name: str, reading: ReadingPass) -> Section | Invalid:
         """See ``RecordShape.read``."""
         own = tuple(Field(option, One(Plain()), "an option of a plug-in") for option in self._own(node))
-        return RecordShape((*self.fields, *own), later=self.later, check=self.check).read(node, name, reading)
+        shape = RecordShape(
+            (*self.fields, *own), later=self.later, check=self.check, offered=self._offered(node)
+        )
+        return shape.read(node, name, reading)
+
+    def _offered(self, node: Node) -> tuple[str, ...]:
+        """The keys of the kind in the file; none if that is not one of Eventveil."""
+        kind = node.entries.get("kind") if isinstance(node, Table) else None
+        if not isinstance(kind, Scalar) or kind.text not in registry.KINDS:
+            return ()
+        extent = extent_of(kind.text)
+        return (*_ALWAYS, *([extent] if extent else ()), *sorted(options_of(kind.text)))
 
     def _own(self, node: Node) -> Iterable[str]:
         """The options that only the plug-in knows; all keys if it was refused: one mistake is enough."""
@@ -87,11 +102,7 @@ class RecordOfMechanism(RecordShape):
     def schema(self) -> Schema:
         """As for every record, but that beside a kind which is not of Eventveil other keys may stand."""
         more = {"type": ["string", "number", "boolean"]}
-        return {
-            **super().schema(),
-            "additionalProperties": more,
-            **_keys_of_kinds(("kind", "epsilon", "adjacency")),
-        }
+        return {**super().schema(), "additionalProperties": more, **_keys_of_kinds(_ALWAYS)}
 
 
 def _keys_of_kinds(always: tuple[str, ...]) -> Schema:

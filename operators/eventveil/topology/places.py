@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import orjson
 
 from eventveil.model import fields
-from eventveil.model.spelling import nearest
+from eventveil.model.spelling import nearest, suggestion
 from eventveil.model.topology import Condition, NameMap
 from eventveil.topology.document import Broken, Items, Node, Scalar, Table, shorten
 from eventveil.topology.fields import (
@@ -121,6 +121,7 @@ class PlacesShape(Shape):
         return {NAME_OF: f"{one[NAME_OF]}-or-several", "anyOf": [one, several]}
 
 
+_TESTS = ("not", "present")
 _CONDITION = "a value, a list of values, {not: a value or list} or {present: true}"
 
 
@@ -173,6 +174,10 @@ def _condition(key: str, node: Table, name: str, reading: ReadingPass) -> Condit
     wanted = asked.entries.get("present")
     if len(asked.entries) == 1 and isinstance(wanted, Scalar) and wanted.type == "boolean":
         return Condition(field, "present" if wanted.text.lower() == "true" else "absent")
+    if unknown := [one for one in asked.entries if one not in _TESTS]:
+        what = suggestion(unknown[0], _TESTS)
+        reading.problems.add(asked.keys[unknown[0]], f"unknown key {shorten(unknown[0])} in {name}; {what}")
+        return None
     reading.problems.add(asked.position, f"{name}: found {describe(asked)}, expected {_CONDITION}")
     return None
 

@@ -25,10 +25,10 @@ def check_registry(file: Section) -> None:
     url = registry.get("url") if registry is not None else None
     given = registry is not None and "url" in registry.positions
     by_schema = [*_by_schema(file)]
-    for section, what in () if given else by_schema:
+    for section in () if given else by_schema:
         section.wrong(
             "format",
-            f"{section.get('format')} {what} the schemas of a registry, and the file names none; add"
+            f"{section.get('format')} needs a schema registry, and the file names none; add"
             " registry: {url: https://...} at the top level",
         )
     _check_sinks(file)
@@ -45,14 +45,14 @@ def check_registry(file: Section) -> None:
     _check_access(registry, url)
 
 
-def _by_schema(file: Section) -> Iterator[tuple[Section, str]]:
-    """The sources and sinks that need a registry, and what for."""
+def _by_schema(file: Section) -> Iterator[Section]:
+    """The sources and sinks that need a registry."""
     for _, _, source in parts_of(file, "source", all_streams_of):
         if source.get("format") in BY_SCHEMA:
-            yield source, "is read by"
+            yield source
     for _, _, sink in parts_of(file, "sink"):
         if sink.get("format") not in (None, "json"):
-            yield sink, "is written by"
+            yield sink
 
 
 def _check_sinks(file: Section) -> None:

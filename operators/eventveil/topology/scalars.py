@@ -166,6 +166,8 @@ class Whole(Kind[int]):
 
     @property
     def _expected(self) -> str:
+        if self.lowest == self.highest:
+            return str(self.lowest)
         of = f" of {self.of}" if self.of else ""
         return f"a whole number{of} from {self.lowest} to {self.highest}"
 
@@ -246,10 +248,11 @@ class Rational(Kind[Exact]):
 
 @dataclass(frozen=True)
 class Or(Kind[Any]):
-    """A word, or what another kind reads."""
+    """A word, or what another kind reads; ``only`` says where the word may stand, if not everywhere."""
 
     word: str
     other: Kind[Any]
+    only: str = ""
 
     def parse(self, scalar: Scalar) -> Any:
         """The word, or what the other kind makes of it."""
@@ -258,7 +261,11 @@ class Or(Kind[Any]):
         try:
             return self.other.parse(scalar)
         except UnfitError as unfit:
-            raise UnfitError(f"{self.word}, or {unfit.expected}") from None
+            either = f"{self.word}, or {unfit.expected}"
+            if self.only:
+                # A word that would be refused next does not come first.
+                either = f"{unfit.expected}, or {self.word} ({self.only})"
+            raise UnfitError(either) from None
 
     def strict_schema(self) -> Schema:
         """The word, or the other."""

@@ -54,7 +54,7 @@ INVALID = [
 ]
 BEYOND_A_SCHEMA = [
     ("shp-point", ["horizon: 4", "span: 5"], "22:13", "span: found 5, expected a whole number from 1 to 4"),
-    ("shp-point", ["horizon: 4", "parts: 2"], "22:14", "parts: found 2, expected a whole number from 1 to 1"),
+    ("shp-point", ["horizon: 4", "parts: 2"], "22:14", "parts: found 2, expected 1"),
     ("totals", ["blocks: [24, 36]"], "21:15", "found [24, 36], expected lengths in timestamps, each"),
     ("totals", ["blocks: []"], "21:15", "found [], expected a list of 1 to 4 different periods"),
     ("totals", ["blocks: [2000]"], "21:15", "at most 1024 times as long"),

@@ -56,7 +56,7 @@ def test_a_sink_with_a_schema_needs_a_registry_and_names_for_its_counts(tmp_path
     url = f"registry: {{{URL}}}\n"
     (one,) = load_text(tmp_path, written("format: avro", url)).with_schemas
     assert one.sink.format == "avro"
-    assert "avro is written by the schemas of a registry, and the file names none" in told("format: avro")
+    assert "avro needs a schema registry, and the file names none" in told("format: avro")
     both = told("format: avro\n      counts: array", url)
     assert "sink.counts: with format: avro every count is a row with the name of its column" in both
     assert load_text(tmp_path, written("format: json-schema\n      counts: array", url)).with_schemas
