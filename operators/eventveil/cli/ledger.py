@@ -162,8 +162,10 @@ def describe(report: Report | ReadingsReport, sink: str) -> Iterator[str]:
         limit = _limit(report)
         spent = largest_spent(report.largest, report.units, limit)
         releases, windows = count(report.releases, "release"), count(report.windows, _PERIOD[report.level])
+        # What was spent before a change counts against the terms of then, and is told below.
+        since = "; since the change of terms: " if report.windows_before else ", "
         yield (
-            f"{report.stream}: {releases}, {windows} checked, "
+            f"{report.stream}: {releases}{since}{windows} checked, "
             f"largest {spent} of {_promise(report, limit)}{violations}"
         )
     else:
@@ -214,7 +216,7 @@ def _history(report: Report, sink: str) -> Iterator[str]:
         yield f"{count(report.forfeited, 'timestamp')} given up after failures, and charged"
     if report.windows_before:
         before = count(report.windows_before, _PERIOD[report.level])
-        yield f"{before} before that checked too, against the epsilon then in force"
+        yield f"{before} before the change checked too, against the epsilon then in force"
     for limit in change_limits(report.changes, report.first) if report.first else ():
         yield (
             f"windows of {limit.window} timestamps across the change at timestamp {limit.start} cost at most"
@@ -251,13 +253,15 @@ def _promise(report: Report, limit: Fraction) -> str:
 
 
 def largest_spent(largest: int, units: int, epsilon: Fraction) -> str:
-    """The largest sum of a window in terms of epsilon, rounded up to about a hundredth of it."""
+    """The largest sum of a window in terms of epsilon, rounded up to about a hundredth, and told so."""
     if largest == units:
         return number(epsilon)
     step = Fraction(1, 100)
     while step > epsilon / 100:
         step /= 10
-    return number(ceil(largest * epsilon / units / step) * step)
+    exact = largest * epsilon / units
+    rounded = ceil(exact / step) * step
+    return number(rounded) if rounded == exact else f"at most {number(rounded)}"
 
 
 def _told(value: str | int | None) -> str | int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 
 import click
@@ -10,14 +11,15 @@ import numpy as np
 import orjson
 
 from eventveil.cli.loading import load_or_exit
-from eventveil.cli.words import exit_on_error
+from eventveil.cli.words import exit_on_error, say
 from eventveil.describe.drawn import how_drawn
 from eventveil.model.timeline import format_rfc3339
-from eventveil.model.topology import AnyStream, Topology
+from eventveil.model.topology import AnyStream, ReadingStream, Topology
 from eventveil.read.following import followed
 from eventveil.read.readings import Reading
 from eventveil.read.releases import Releases
 from eventveil.read.sources import stream_of
+from eventveil.read.status import status_of
 
 
 @click.command()
@@ -49,7 +51,9 @@ def tail(
     printed = 0
     with exit_on_error("tail"), suppress(KeyboardInterrupt):
         streams = loaded.all_streams if stream is None else (_chosen(loaded, stream),)
-        with closing(released(loaded, streams, last)) as found:
+        with closing(
+            released(loaded, streams, last, lambda one: say(f"eventveil tail: {awaited(one)}"))
+        ) as found:
             for one in found:
                 if isinstance(one, Reading):
                     text = orjson.dumps(reading_fields(one)).decode() if as_json else shown_reading(one)
@@ -70,16 +74,38 @@ def _chosen(topology: Topology, name: str) -> AnyStream:
 
 
 def released(
-    topology: Topology, streams: tuple[AnyStream, ...], last: int
+    topology: Topology, streams: tuple[AnyStream, ...], last: int, without: Callable[[AnyStream], None]
 ) -> Generator[Releases | Reading, None, None]:
     """One release or reading at a time: the ``last`` ones of each stream, then those to come.
 
-    Raises EventveilError and KafkaException.
+    ``without`` is called for each stream that has none yet, if any are asked for. Raises EventveilError and
+    KafkaException.
     """
+    waiting = {one.name: one for one in streams} if last else {}
     with closing(followed(topology, streams, lambda _: last)) as found:
         for one in found:
-            if one is not None and (told := one.taken()):
+            if one is None:
+                for stream in waiting.values():
+                    without(stream)
+                waiting = {}
+                continue
+            waiting.pop(one.stream.name, None)
+            if told := one.taken():
                 yield told
+
+
+def awaited(stream: AnyStream, now: int | None = None) -> str:
+    """That a stream has not released yet, and when the first release is due; ``now`` in epoch ms."""
+    if isinstance(stream, ReadingStream):
+        return f"{stream.name}: no reading yet"
+    found = status_of(stream, {}, time.time_ns() // 1_000_000 if now is None else now)
+    if found.due is not None:
+        late = ": is a worker running and ready?" if found.is_late else ""
+        due = f"{format_rfc3339(found.due)}{late}"
+    else:
+        assert found.due_by is not None, "without a start the latest time is known"
+        due = f"{format_rfc3339(found.due_by)} or before, if the topics exist and a worker is ready"
+    return f"{stream.name}: nothing released yet; the next release is due at {due}"
 
 
 def reading_fields(reading: Reading) -> dict[str, object]:

@@ -89,7 +89,7 @@ def finding() -> Finding:
         ({"matched_from": 9}, "matched with sink from timestamp 9 on: retention or compaction has removed"),
         ({"matched_from": None}, "none of them could be matched: nothing of this stream is left in sink"),
         ({"matched_from": 9, "sink_since": 9}, "charges before timestamp 9 are not matched with records"),
-        ({"windows_before": 9}, "9 windows before that checked too, against the epsilon then in force"),
+        ({"windows_before": 9}, "9 windows before the change checked too, against the epsilon then in force"),
         ({"repeated": 1}, "1 record repeated byte for byte"),
         ({"aborted": 2}, "2 records of aborted transactions, the same as the committed ones"),
         ({"undecided": 3}, "3 records newer than the ledger that was read"),
@@ -99,6 +99,13 @@ def finding() -> Finding:
 def test_what_else_there_is_to_know_is_a_note(changes: dict[str, Any], note: str) -> None:
     _, found = lines(**changes)
     assert found.startswith(f"  {note}")
+
+
+def test_after_a_change_of_terms_the_sums_are_those_since() -> None:
+    first, *_ = lines(windows=1, largest=0, windows_before=248)
+    assert first == (
+        "flights: 336 releases; since the change of terms: 1 window checked, largest 0 of epsilon 1"
+    )
 
 
 def test_what_the_former_sink_held_is_not_put_down_to_retention() -> None:
@@ -111,14 +118,14 @@ def test_what_the_former_sink_held_is_not_put_down_to_retention() -> None:
     ("largest", "epsilon", "text"),
     [
         (980, "1", "0.98"),
-        (981, "1", "0.99"),  # rounded up: a report may not understate
-        (999, "1", "1"),
+        (981, "1", "at most 0.99"),  # rounded up: a report may not understate
+        (999, "1", "at most 1"),
         (UNITS, "1", "1"),
-        (UNITS + 1, "1", "1.01"),
+        (UNITS + 1, "1", "at most 1.01"),
         (500, "3", "1.5"),
         (UNITS, "1/3", "1/3"),
-        (500, "1/3", "0.167"),
-        (123, "0.001", "0.00013"),
+        (500, "1/3", "at most 0.167"),
+        (123, "0.001", "at most 0.00013"),
         (0, "1", "0"),
     ],
 )

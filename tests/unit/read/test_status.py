@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from eventveil.cli.status import _is_well, lines
-from eventveil.cli.tail import fields, shown_release
+from eventveil.cli.tail import awaited, fields, released, shown_release
 from eventveil.model.topology import Discover
-from eventveil.read.following import assembled
+from eventveil.read.following import Followed, assembled
 from eventveil.read.problems import ReadingError
 from eventveil.read.status import Status, status_of
 from tests.unit.read.making import HOUR, ORIGIN, record
-from tests.unit.support import stream
+from tests.unit.support import stream, topology
 
 VIEWS = stream(
     "views",
@@ -128,6 +128,28 @@ def test_a_stream_without_releases_whose_start_is_set_says_when_the_first_is_due
     late = status_of(begun, {}, ORIGIN + 6 * HOUR)
     assert late.is_late
     assert "due at 2026-03-01T05:01:01Z, overdue for 3539 s: late" in "\n".join(lines(late))
+
+
+def test_tail_says_when_the_first_release_is_due() -> None:
+    told = "views: nothing released yet; the next release is due at 2026-03-01T0"
+    assert awaited(VIEWS, ORIGIN) == f"{told}1:01:01Z or before, if the topics exist and a worker is ready"
+    begun = replace(VIEWS, timeline=replace(VIEWS.timeline, start=ORIGIN + 4 * HOUR))
+    assert awaited(begun, ORIGIN) == f"{told}5:01:01Z"
+    assert awaited(begun, ORIGIN + 6 * HOUR) == f"{told}5:01:01Z: is a worker running and ready?"
+
+
+def test_tail_tells_of_streams_without_releases_once_all_others_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = replace(VIEWS, name="visits")
+    come = [Followed(VIEWS, record(1), "here"), None, None, Followed(VIEWS, record(2), "here")]
+    monkeypatch.setattr("eventveil.cli.tail.followed", lambda *_: (one for one in come))
+    told: list[str] = []
+    made = topology(VIEWS, other)
+    for one in released(made, made.all_streams, 1, lambda stream: told.append(f"none of {stream.name}")):
+        told.append(one.stream)
+    assert told == ["views", "none of visits", "views"]
+    assert len([*released(made, made.all_streams, 0, lambda _: pytest.fail("none were asked for"))]) == 2
 
 
 def test_a_release_is_shown_with_its_intervals() -> None:
