@@ -11,7 +11,8 @@ import numpy as np
 
 from benchmarks.utility.measuring import AheadNoise
 from benchmarks.utility.real import RealStream
-from benchmarks.utility.streams import ORIGIN, bursts, departures, mixed, slow_drift
+from benchmarks.utility.streams import ORIGIN, Counts, bursts, departures, mixed, slow_drift
+from eventveil.advise.generating import Traffic, draw
 from eventveil.mechanisms.registry import build, options_of
 from eventveil.model.topology import MechanismSettings, Option
 from eventveil.read import Part, Releases
@@ -22,6 +23,7 @@ KINDS = ("sample", "seasonal", "budget-absorption", "uniform")
 TERMS = tuple(product(("0.1", "1"), (24, 120)))
 """Epsilon and window."""
 _WEEKS = 24
+_SITE_DAYS, _MONDAY = 42, 1_767_571_200_000
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,21 @@ def streams() -> Iterator[tuple[RealStream, bool]]:
     yield RealStream("slow drift", slow_drift().counts, 1), False
     yield RealStream("bursts", bursts().counts, 1), False
     yield RealStream("mixed", mixed().counts[:1344, ::5], 1), False
+    yield RealStream("site", site(_SITE_DAYS), 1), False
+
+
+def site(days: int, seed: int = 1) -> Counts:
+    """What the topology of ``eventveil generate site`` counts: each hour the section a user viewed first.
+
+    All columns share a day and a week.
+    """
+    traffic = Traffic(_MONDAY, days, 270_000 * days // 21, 8, 20_000, seed=seed)
+    events = draw(traffic)
+    hours = (events.times - _MONDAY) // HOUR
+    _, first = np.unique(hours * traffic.users + events.users, return_index=True)
+    counts = np.zeros((24 * days, traffic.columns), np.int64)
+    np.add.at(counts, (hours[first], events.columns[first]), 1)
+    return counts
 
 
 def run(stream: RealStream, is_real: bool, kind: str, epsilon: str, window: int, seed: int) -> Run:
