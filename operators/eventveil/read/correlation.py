@@ -21,8 +21,8 @@ sign. A column that is released as 0 errs by its true count, always in the same 
 Poisson numbers with the mean square e^2 has m^2 + m = e^2: the scatter m is new, and all of the rest lasts.
 
 *Columns.* Noise is independent between them, or cancels in blocks of them (``rollups``), exactly; what counts
-have moved by and estimates have ``columns`` as correlation, because what moves one moves others. Of kinds
-that release count + noise, how much a group moves together is learned from its fresh releases (``together``).
+have moved by and estimates have ``columns`` as correlation, because what moves one moves others. Of a group
+that is learned from its releases (``together``), but not of what columns err by that are released as 0.
 
 *Kinds whose noise cancels in blocks of timestamps* (totals). The variance of the noise of a sum follows from
 the blocks, exactly (``eventveil.read.nesting``); there is nothing else.
@@ -46,8 +46,7 @@ from numpy.typing import NDArray
 
 from eventveil.read.intervals import LAPLACE
 from eventveil.read.nesting import NestedBlocks, Noise, noise_of, of_columns
-from eventveil.read.together import correlation
-from eventveil.topology.periods import DAY
+from eventveil.read.together import correlation, of_predictions, season
 
 if TYPE_CHECKING:
     from eventveil.read.releases import Releases
@@ -95,11 +94,13 @@ class Errors(NamedTuple):
 
 
 class _Moments(NamedTuple):
-    """Of the errors of sums of each column: their variance, how much of it is noise of count + noise, the
-    deviation that all columns share, and the fourth cumulant of noise, (spans, columns)."""
+    """Of the errors of sums of each column: their variance, how much of it is noise of count + noise, and
+    what lasts while the column is released as 0; the deviation that all columns share, and the fourth
+    cumulant of noise, (spans, columns)."""
 
     variance: Floats
     noise: Floats
+    hidden: Floats
     common: Floats
     fourth: Floats
 
@@ -116,11 +117,11 @@ def errors_of_sums(
     assumed = _between_columns(releases, span_of, spans)
     for number, places in enumerate(groups):
         rho = learned(releases, places, assumed)
-        noise = moments.noise[:, places]
-        rest = np.maximum(moments.variance[:, places] - noise, 0)
-        own, together = rest.sum(axis=1), np.sqrt(rest).sum(axis=1) ** 2
+        noise, hidden = moments.noise[:, places], moments.hidden[:, places]
+        rest = np.maximum(moments.variance[:, places] - noise - hidden, 0)
         alike = _between_noises(releases, places)
-        variance = alike.variance * noise.sum(axis=1) + (1 - rho) * own + rho * together
+        variance = alike.variance * noise.sum(axis=1)
+        variance += _of_a_sum(rest, rho) + _of_a_sum(hidden, assumed)
         variance += moments.common[:, places].sum(axis=1) ** 2
         deviations[:, number] = np.sqrt(variance)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -128,6 +129,13 @@ def errors_of_sums(
                 alike.fourth * moments.fourth[:, places].sum(axis=1) / variance**2
             )
     return Errors(deviations, kurtosis)
+
+
+def _of_a_sum(variances: Floats, rho: Floats) -> Floats:
+    """The variance of the sum over columns, (spans,), of which any two have the correlation ``rho``."""
+    own, together = variances.sum(axis=1), np.sqrt(variances).sum(axis=1) ** 2
+    variance: Floats = (1 - rho) * own + rho * together
+    return variance
 
 
 def _moments(releases: Releases, span_of: NDArray[np.int64], spans: int, used: Flags) -> _Moments:
@@ -142,7 +150,8 @@ def _moments(releases: Releases, span_of: NDArray[np.int64], spans: int, used: F
             if releases.parts[releases.part_of[row]].blocks is None:
                 adding.add(int(row))
         adding.end_stretch()
-        found.variance[span] = adding.variance + adding.lasting**2
+        found.hidden[span] = adding.hidden * (adding.hidden + 2 * adding.lasting)
+        found.variance[span] = adding.variance + adding.lasting**2 + found.hidden[span]
         found.common[span] = len(rows) * bias[span]
         found.variance[span] += nested.variance
         found.noise[span] = adding.noise + nested.variance
@@ -179,7 +188,8 @@ def _by_span(span_of: NDArray[np.int64], used: Flags) -> Iterator[tuple[int, NDA
 class _Adding:
     """The sum of the errors of a span so far, release by release; arrays of shape (columns,).
 
-    ``variance``, ``noise`` and ``fourth`` are as in ``_Moments``, and without ``lasting``, a deviation.
+    ``variance``, ``noise`` and ``fourth`` are as in ``_Moments``, without ``lasting`` and ``hidden``: these
+    are deviations of what never ends, of counts that are shown and of those that are released as 0.
     """
 
     def __init__(self, releases: Releases, steady: Floats, nearness: float) -> None:
@@ -187,7 +197,7 @@ class _Adding:
         nothing = np.zeros(len(releases.columns))
         self._stretch = self._near = self._repeated = nothing
         self._is_laplace = False
-        self.variance = self.lasting = self.noise = self.fourth = nothing
+        self.variance = self.lasting = self.hidden = self.noise = self.fourth = nothing
 
     def add(self, row: int) -> None:
         releases = self._releases
@@ -198,7 +208,7 @@ class _Adding:
         new, shared = _parts(releases, row, rule)
         if rule.filters:
             empty = releases.counts[row] <= 0
-            self.lasting = self.lasting + np.where(empty, shared, 0.0)
+            self.hidden = self.hidden + np.where(empty, shared, 0.0)
             shared = np.where(empty, 0.0, shared)
         self._near = self._near * self._nearness
         steady = self._steady if rule.unsteady else 1.0
@@ -238,7 +248,7 @@ def _rule(releases: Releases, row: int) -> Rule:
 
 def _range(interval: int) -> float:
     """How far the error of a season reaches, in milliseconds."""
-    return _RANGE * (DAY if 2 * interval <= DAY else 7 * DAY)
+    return _RANGE * season(interval)
 
 
 def _steadiness(releases: Releases, span_of: NDArray[np.int64], spans: int) -> Floats:
@@ -290,10 +300,14 @@ def _may_be_clipped(releases: Releases, number: int) -> bool:
 
 def learned(releases: Releases, places: Sequence[int], assumed: Floats) -> Floats:
     """The correlation of the columns of a group in each span, where ``assumed`` is what is known before."""
-    kinds = {part.mechanism for part in releases.parts}
-    if len(places) < 2 or any(RULES.get(kind) is not NOISY for kind in kinds):
+    rules = {RULES.get(part.mechanism, UNKNOWN) for part in releases.parts}
+    if len(places) < 2 or len(rules) > 1:
         return assumed
-    return np.full_like(assumed, correlation(releases, places, NOISY.columns))
+    if rules == {NOISY}:
+        return np.full_like(assumed, correlation(releases, places, NOISY.columns))
+    if rules == {FILTERED}:
+        return np.full_like(assumed, of_predictions(releases, places, FILTERED.columns))
+    return assumed
 
 
 def _between_columns(releases: Releases, span_of: NDArray[np.int64], spans: int) -> Floats:
