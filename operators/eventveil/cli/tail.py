@@ -14,7 +14,7 @@ from eventveil.cli.loading import load_or_exit
 from eventveil.cli.words import exit_on_error, say
 from eventveil.describe.drawn import how_drawn
 from eventveil.model.timeline import format_rfc3339
-from eventveil.model.topology import AnyStream, ReadingStream, Topology
+from eventveil.model.topology import AnyStream, Topology
 from eventveil.read.following import followed
 from eventveil.read.readings import Reading
 from eventveil.read.releases import Releases
@@ -52,7 +52,7 @@ def tail(
     with exit_on_error("tail"), suppress(KeyboardInterrupt):
         streams = loaded.all_streams if stream is None else (_chosen(loaded, stream),)
         with closing(
-            released(loaded, streams, last, lambda one: say(f"eventveil tail: {awaited(one)}"))
+            released(loaded, streams, last, lambda one: say(f"eventveil tail: {awaited(loaded, one.name)}"))
         ) as found:
             for one in found:
                 if isinstance(one, Reading):
@@ -94,10 +94,11 @@ def released(
                 yield told
 
 
-def awaited(stream: AnyStream, now: int | None = None) -> str:
+def awaited(topology: Topology, name: str, now: int | None = None) -> str:
     """That a stream has not released yet, and when the first release is due; ``now`` in epoch ms."""
-    if isinstance(stream, ReadingStream):
-        return f"{stream.name}: no reading yet"
+    stream = next((one for one in topology.streams if one.name == name), None)
+    if stream is None:
+        return f"{name}: no reading yet"
     found = status_of(stream, {}, time.time_ns() // 1_000_000 if now is None else now)
     if found.due is not None:
         late = ": is a worker running and ready?" if found.is_late else ""

@@ -17,7 +17,7 @@ from eventveil.describe.page import filled, items, table
 from eventveil.describe.picture import Lines, svg
 from eventveil.live.recent import Row, Seen, SeenReadings, aligned
 from eventveil.model.timeline import format_rfc3339
-from eventveil.model.topology import AnyStream, ReadingStream, Stream, Topology
+from eventveil.model.topology import UNBOUNDED, AnyStream, ReadingStream, Stream, Topology
 from eventveil.read.status import Status
 
 _TEMPLATE = Path(__file__).with_name("page.html")
@@ -229,7 +229,7 @@ def _pictures(stream: Stream, rows: Sequence[Row], columns: Iterable[int]) -> It
 def _counted(stream: Stream) -> tuple[str, ...]:
     """What counts are of, in one line or two: a bound on the events of a user is easily overlooked."""
     told = f"events in {duration_words(stream.timeline.interval)}"
-    if stream.kind != "counts":
+    if stream.bound == UNBOUNDED:
         return (told,)
     bound = min(stream.bound, stream.counts.per_column or stream.bound)
     return f"{told},", f"at most {bound:,} of each user"

@@ -23,7 +23,9 @@ def test_a_registry_has_an_address_files_and_a_password_from_outside(
     (tmp_path / "password").write_text("secret\n")
     settings = f"{URL}, username: u, password: '${{file:{tmp_path}/password}}', ca: ca.pem"
     loaded = load_text(tmp_path, registry(settings))
-    assert loaded.registry == Registry("https://registry:8081", "u", "secret", ca=str(tmp_path / "ca.pem"))
+    assert loaded.registry == Registry(
+        "https://registry:8081", username="u", password="secret", ca=str(tmp_path / "ca.pem")
+    )
     assert "secret" not in repr(loaded)
     assert loaded.by_schema == {"flights.events"}
     assert load_text(tmp_path, changed()).registry is None
