@@ -132,10 +132,16 @@ def test_a_stream_without_releases_whose_start_is_set_says_when_the_first_is_due
 
 def test_tail_says_when_the_first_release_is_due() -> None:
     told = "views: nothing released yet; the next release is due at 2026-03-01T0"
-    assert awaited(VIEWS, ORIGIN) == f"{told}1:01:01Z or before, if the topics exist and a worker is ready"
+    assert (
+        awaited(topology(VIEWS), "views", ORIGIN)
+        == f"{told}1:01:01Z or before, if the topics exist and a worker is ready"
+    )
     begun = replace(VIEWS, timeline=replace(VIEWS.timeline, start=ORIGIN + 4 * HOUR))
-    assert awaited(begun, ORIGIN) == f"{told}5:01:01Z"
-    assert awaited(begun, ORIGIN + 6 * HOUR) == f"{told}5:01:01Z: is a worker running and ready?"
+    assert awaited(topology(begun), "views", ORIGIN) == f"{told}5:01:01Z"
+    assert (
+        awaited(topology(begun), "views", ORIGIN + 6 * HOUR)
+        == f"{told}5:01:01Z: is a worker running and ready?"
+    )
 
 
 def test_tail_tells_of_streams_without_releases_once_all_others_are_told(
