@@ -112,7 +112,9 @@ def test_of_two_commands_that_begin_streams_at_once_one_is_told_to_try_again(
         FencedTable(loaded.kafka, f"{loaded.name}-genesis", "", 0).fence()
         return time.time_ns() // 1_000_000
 
-    with pytest.raises(EventveilError, match=r"another command begins the streams of .* Run this again"):
+    with pytest.raises(
+        EventveilError, match=r"another command is creating the streams of .* Run this command again"
+    ):
         write_manifest(loaded, cluster, clock)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import orjson
@@ -36,7 +36,11 @@ USER_OF_PARTITION = ("foobar", "a-little-bit-longer-string")
 
 
 def stream(
-    name: str = "visits", *, form: str = "object", sink_format: SinkFormat = "json", **changes: Any
+    name: str = "visits",
+    *,
+    form: Literal["object", "array"] = "object",
+    sink_format: SinkFormat = "json",
+    **changes: Any,
 ) -> Stream:
     """A stream; ``changes`` are fields of its source, timeline, counts or mechanism settings."""
     defaults: dict[str, Any] = {
@@ -71,7 +75,7 @@ def stream(
     return Stream(name=name, sink=sink, dead_letter=f"{name}.dead", **parts)
 
 
-def topology(*streams: Stream, **settings: int) -> Topology:
+def topology(*streams: Stream, **settings: Any) -> Topology:
     return Topology(
         "test.yaml", 1, "app", Kafka("localhost:9092"), TopicSettings(**settings), streams or (stream(),)
     )

@@ -249,8 +249,8 @@ class StreamAudit:
         shown = next(iter(self._timelines)) if len(self._timelines) == 1 else None
         timelines = "" if shown is None else other_timeline(shown, self._timeline)
         for what, told in (
-            ("its releases have other columns than this file has", self._other_columns),
-            ("its releases have another timeline than this file has", timelines),
+            ("the columns of its releases differ from those of this file", self._other_columns),
+            ("the timeline of its releases differs from that of this file", timelines),
         ):
             if told:
                 self._flag("I7", None, "the sink", what, f": {told}. {_SAME_FILE}", explains=True)

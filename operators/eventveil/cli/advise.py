@@ -293,8 +293,8 @@ def _replaying(begins: int, origin: int) -> str:
     """How to replay the events, which do not begin at the origin of the file."""
     time = format_rfc3339(begins)
     if begins > origin:
-        return f"to replay these events with it, add --from {time}: there are none from its origin until then"
-    return f"these events are before its origin: to replay them, give a copy of it the origin {time}"
+        return f"to replay these events with the topology, add --from {time}: there are none before that"
+    return f"these events are older than its origin: to replay them, use a copy with the origin {time}"
 
 
 def _lines(findings: Findings, read: ReadEvents, promise: Sequence[str]) -> Iterator[str]:

@@ -91,8 +91,8 @@ def export(
         raise click.UsageError("--average, --partial and --zone apply to sums: add --every or --groups")
     if non_negative and (every is not None or groups is not None):
         raise click.UsageError(
-            "--non-negative with --every or --groups: sums of adjusted counts are biased, upwards in small "
-            "columns, and miss their intervals. Leave out --non-negative, which adds up what was released"
+            "--non-negative with --every or --groups: sums of adjusted counts are biased (upwards in small "
+            "columns), so their intervals would be wrong. Leave out --non-negative to sum released counts"
         )
     form: Literal["long", "wide"] = "long" if is_long else "wide"
     empty = 0

@@ -189,7 +189,7 @@ def _replay_values(
     _tell_speed(running.events, begun)
     for name, outcomes in running.outcomes.items():
         if not outcomes[READ]:
-            _note(f"warning: there is no value for {name}{', every one is 0' * bool(outcomes)}")
+            _note(f"warning: no value could be read for {name}{'; all readings are of 0' * bool(outcomes)}")
             if outcomes:
                 _note(f"raw data, not to be published: the reasons are {', '.join(outcomes)}")
         if show_drops:

@@ -105,8 +105,8 @@ def awaited(topology: Topology, name: str, now: int | None = None) -> str:
         due = f"{format_rfc3339(found.due)}{late}"
     else:
         assert found.due_by is not None, "without a start the latest time is known"
-        due = f"{format_rfc3339(found.due_by)} or before, if the topics exist and a worker is ready"
-    return f"{stream.name}: nothing released yet; the next release is due at {due}"
+        due = f"{format_rfc3339(found.due_by)} at the latest, if the topics exist and a worker is ready"
+    return f"{stream.name}: nothing released yet; the first release is due at {due}"
 
 
 def reading_fields(reading: Reading) -> dict[str, object]:

@@ -31,7 +31,7 @@ def other_columns(counts: Any, digest: str | None, listed: tuple[str, ...]) -> s
     if len(counts) != len(listed):
         return f"the releases have {_many(len(counts))}, this file has {len(listed)}"
     if digest is not None and digest != _digest(listed):
-        return "the names of the columns in the releases are not those in this file"
+        return "the names of the columns, or their order, differ between the releases and this file"
     return ""
 
 
@@ -58,7 +58,7 @@ def _timeline(rules: Timeline) -> str:
     try:
         origin = format_rfc3339(rules.origin)
     except OverflowError:  # before the year 1
-        origin = "no time that exists"
+        origin = "before the year 1"
     return f"the interval {duration_text(rules.interval)} and the origin {origin}"
 
 
@@ -67,7 +67,7 @@ def _by_name(released: Sequence[str], listed: Sequence[str]) -> str:
     only_released = [one for one in released if one not in known]
     only_listed = [one for one in listed if one not in wanted]
     if only_released and only_listed:
-        return f"the releases have {_names(only_released)}, this file has {_some(only_listed)}"
+        return f"only the releases have {_names(only_released)}, and only this file has {_some(only_listed)}"
     if only_released:
         return f"the releases have {_names(only_released)}, which this file does not have"
     if only_listed:

@@ -39,7 +39,8 @@ _FENCED = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRO
 #: A broker takes no time that is ahead of its own by more than an hour, unless the topic says otherwise.
 _OTHER_CLOCK = (
     "the clock of this machine is ahead of the broker's by more than message.timestamp.after.max.ms of a"
-    " topic, or far behind it, and nothing is decided by it. Set the clocks of workers and brokers right"
+    " topic, or far behind it, so the broker refused the records. Synchronize the clocks of workers and"
+    " brokers"
 )
 
 

@@ -34,10 +34,12 @@ from eventveil.model.errors import EventveilError
 Address = tuple[str, int]
 _CLIENT = "eventveil"
 #: To be connected and admitted, and how much of that, or of what there is, is for being connected.
-_CONNECT_SECONDS, _SHARE_TO_CONNECT = 10.0, 0.6
+_CONNECT_SECONDS, _SHARE_TO_CONNECT, _LEAST_SHARE_SECONDS = 10.0, 0.6, 1.2
 _BUFFER_BYTES = 65_536
 #: What an answer takes at least where a broker first has to be waited for.
 _ANSWER_SECONDS = 1.0
+#: After a pause for this long, what is not answered may be due to it.
+_LATELY_SECONDS = 60.0
 #: More than any answer that is read here. The first bytes of HTTP or of TLS, read as a length, are more.
 _MOST_BYTES = 256 * 1024 * 1024
 #: After which a connection is made anew: sooner than brokers and firewalls drop those that are idle.
@@ -211,7 +213,8 @@ class Connection:
             return seconds
         if muted + _ANSWER_SECONDS > seconds:
             where = f"{self._address[0]}:{self._address[1]}"
-            raise Throttled(where, f"it {self._throttles} for another {muted:.0f} s; raise its quota")
+            # For how long depends on how much was written: see ``eventveil.kafka.throttling``.
+            raise Throttled(where, f"it {self._throttles} for longer than can be waited; raise its quota")
         time.sleep(muted)
         return seconds - muted
 
@@ -220,7 +223,8 @@ class Connection:
         return f"throttles client.id {self._client}"
 
     def _unanswered(self, error: Exception) -> Unanswered:
-        also = f"; it {self._throttles}, perhaps its quota is too small" if self._muted_until else ""
+        lately = self._muted_until > time.monotonic() - _LATELY_SECONDS
+        also = f"; it {self._throttles}, perhaps its quota is too small" if lately else ""
         return Unanswered(self._address, f"{error!r}{also}")
 
     def _ask(self, request: Any, give_up: float) -> Any:
@@ -311,7 +315,9 @@ def _connected(address: Address, seconds: float) -> socket.socket:
     failure = OSError("the name has no address")
     for left, (family, kind, protocol, _, where) in zip(range(len(found), 0, -1), found, strict=True):
         try:
-            return _connected_to(where, _left(give_up) / left, socket.socket(family, kind, protocol))
+            # At least what it takes to send a lost packet again.
+            share = min(_left(give_up), max(_LEAST_SHARE_SECONDS, _left(give_up) / left))
+            return _connected_to(where, share, socket.socket(family, kind, protocol))
         except OSError as error:
             failure = error
     raise failure

@@ -42,6 +42,10 @@ PASSING = {
 _NO_LEADERS = {KafkaError.NO_ERROR, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE}
 
 
+#: For how long a broker that throttles is waited for where nobody says how long to wait.
+MUTED_SECONDS = 10.0
+
+
 class Refused(EventveilError):
     """A broker refused what it was asked for; ``error`` is its answer."""
 
@@ -115,7 +119,7 @@ class Link:
             key=lambda one: (self.muted(one), one not in self._connections),
         ):
             try:
-                return self.ask(address, request, _ANY_SECONDS + self.muted(address))
+                return self.ask(address, request, _ANY_SECONDS + min(self.muted(address), MUTED_SECONDS))
             except (Unreached, Unanswered) as error:
                 obstacle = error
         if isinstance(obstacle, Unreached):

@@ -26,10 +26,10 @@ from aiokafka.structs import TopicPartition as FetchedPartition
 from confluent_kafka import KafkaError, KafkaException
 
 from eventveil.kafka.barrier import BARRIER_SECONDS, behind
-from eventveil.kafka.connection import Unanswered, Unreached
+from eventveil.kafka.connection import Throttled, Unanswered, Unreached
 from eventveil.kafka.deadline import FIRST_PAUSE, LONGEST_PAUSE, Deadline
 from eventveil.kafka.epoch_requests import EpochEndRequest
-from eventveil.kafka.links import PASSING, Link, Links, Refused, links
+from eventveil.kafka.links import MUTED_SECONDS, PASSING, Link, Links, Refused, links
 from eventveil.model.reach import Reach
 from eventveil.model.records import NO_EPOCH, Headers, TopicPartition
 from eventveil.model.topology import Kafka
@@ -207,7 +207,8 @@ class LogReader:
             except Refused as error:
                 raise KafkaException(error.error) from error
             except Unreached as error:
-                if error.is_final:
+                # Another connection of this client can be read from.
+                if error.is_final and not isinstance(error, Throttled):
                     raise KafkaException(error.error) from error
                 obstacle = str(error)
             except Unanswered as error:
@@ -223,7 +224,7 @@ class LogReader:
         leader = known.address(known.leaders(link, topic).get(number, -1))
         if leader is None:
             return None, "it has no leader"
-        answer = link.ask(leader, request, _ANSWER_SECONDS + link.muted(leader))
+        answer = link.ask(leader, request, _ANSWER_SECONDS + min(link.muted(leader), MUTED_SECONDS))
         at = 0 if isinstance(request, EpochEndRequest) else 1
         codes = {row[at] for _, rows in answer.topics for row in rows} - {KafkaError.NO_ERROR}
         codes |= {getattr(answer, "error_code", KafkaError.NO_ERROR)} - {KafkaError.NO_ERROR}

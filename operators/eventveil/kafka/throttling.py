@@ -36,12 +36,14 @@ class Throttling:
             return
         with self._lock:
             self._forget()
-            self._longest, self._last = max(self._longest, seconds), time.monotonic()
+            if seconds >= self._longest:
+                # A shorter one does not prolong the memory of a longer one.
+                self._longest, self._last = seconds, time.monotonic()
             reached = max((bound for bound in _BOUNDS if bound <= self._longest), default=0)
             new, self._told = reached > self._told, max(self._told, reached)
         if new:
             log.warning(
-                "brokers throttle client.id %s by %d s or more at a time; releases wait for that. Raise its"
+                "brokers throttle client.id %s for %d s or more at a time, which delays releases. Raise its"
                 " quota (kafka-configs.sh --entity-type clients, or users)",
                 self.client,
                 reached,

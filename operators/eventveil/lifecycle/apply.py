@@ -437,7 +437,12 @@ class StreamMigrator:
         starts = self._cluster.first_offsets(self._sink.places)
         for place, start in starts.items():
             for publisher, offset in publishers(
-                self._topology.kafka, place, self._floors, start=start, isolation="read_uncommitted"
+                self._topology.kafka,
+                place,
+                self._plan.name,
+                self._floors,
+                start=start,
+                isolation="read_uncommitted",
             ):
                 if publisher == self._plan.name:
                     raise StateRefused(

@@ -275,7 +275,7 @@ def check_unpublished(
     for place in places:
         end = max(ends[place], least_end(floors, place))
         tail = starts[place] if place.topic == topology.ledger else max(starts[place], end - TAIL)
-        if stream in (name for name, _ in publishers(topology.kafka, place, floors, start=tail)):
+        if stream in (name for name, _ in publishers(topology.kafka, place, stream, floors, start=tail)):
             raise StateRefused(str(place), *_published(stream, topology, place))
     check_sink_shared(cluster, stream, sink, floors)
 

@@ -12,7 +12,7 @@ from eventveil.kafka.barrier import Floors
 from eventveil.kafka.changelog import FencedTable, TransactionFailed, write_once
 from eventveil.kafka.cluster import Cluster, Topic
 from eventveil.kafka.log import read_table
-from eventveil.kinds.placement import writer_of
+from eventveil.kinds.placement import ledger_partition, writer_of
 from eventveil.kinds.registry import plan_readings, plan_streams
 from eventveil.lifecycle.apply import read_histories
 from eventveil.lifecycle.beginning import MissingManifest, check_first, check_stage, check_unpublished
@@ -149,11 +149,12 @@ def check_sinks(topology: Topology, cluster: Cluster) -> None:
     tables = [
         read_table(topology.kafka, *place) for name in states & live.keys() for place in live[name].places
     ]
-    ledger = live[topology.ledger].places if topology.ledger in live else []
+    places = set(live[topology.ledger].places) if topology.ledger in live else set()
     for stream in topology.all_streams:
         sink = live.get(stream.sink_topic)
         if sink and not any(ManifestRecord.key(stream.name) in table for table in tables):
-            check_unpublished(topology, cluster, stream.name, ledger, sink, {})
+            own = TopicPartition(topology.ledger, ledger_partition(stream.name, topology.topics.partials))
+            check_unpublished(topology, cluster, stream.name, [*({own} & places)], sink, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +194,8 @@ def write_manifest(topology: Topology, cluster: Cluster, clock: Callable[[], int
     except TransactionFailed as error:
         if not error.fenced:
             raise
-        what = f"another command begins the streams of {topology.name} at the same time"
-        raise EventveilError(f"{what}. Run this again once that has ended") from None
+        what = f"another command is creating the streams of {topology.name} at the same time"
+        raise EventveilError(f"{what}. Run this command again when the other one has finished") from None
     return Provision(written, unnamed)
 
 

@@ -46,17 +46,21 @@ log = logging.getLogger(__name__)
 def publishers(
     kafka: Kafka,
     place: TopicPartition,
+    stream: str,
     floors: Floors,
     *,
     start: int,
     isolation: Isolation = "read_committed",
 ) -> Iterator[tuple[str, int]]:
-    """Stream and offset of the records of a ledger or sink partition, up to its floor, that name a stream."""
+    """Whose the records of a ledger or sink partition are, up to its floor, and their offsets.
+
+    Those of ``stream`` are found whatever their keys are, and those of others by their keys.
+    """
     least = least_end(floors, place)
     for message in read_partition(kafka, *place, start=start, isolation=isolation, least=least):
-        publisher = (message.key() or b"").decode(errors="replace")
-        if fields_of(message.value(), publisher):
-            yield publisher, offset_of(message)
+        for publisher in {stream, (message.key() or b"").decode(errors="replace")}:
+            if fields_of(message.value(), publisher):
+                yield publisher, offset_of(message)
 
 
 def check_sink_shared(cluster: Cluster, stream: str, sink: Topic, floors: Floors) -> None:
@@ -64,7 +68,7 @@ def check_sink_shared(cluster: Cluster, stream: str, sink: Topic, floors: Floors
     starts, ends = cluster.first_offsets(sink.places), cluster.end_offsets(sink.places)
     for place in sink.places:
         start = max(starts[place], max(ends[place], least_end(floors, place)) - TAIL)
-        for publisher, _ in publishers(cluster.kafka, place, floors, start=start):
+        for publisher, _ in publishers(cluster.kafka, place, stream, floors, start=start):
             if publisher != stream:
                 what = f"it has releases of stream {publisher}; a sink must have those of one stream only"
                 raise StateRefused(str(place), what, f"Give stream {stream} a sink of its own")

@@ -135,9 +135,9 @@ def hints(plan: TopicPlan, settings: Mapping[str, str]) -> list[str]:
     if plan.is_sink_of_counts and "compact" in settings.get("cleanup.policy", ""):
         return [
             f"hint: topic {plan.name} ({plan.role}): cleanup.policy is {settings['cleanup.policy']}. All"
-            " releases have one key, so compaction leaves only the last ones: a consumer that is slow loses"
-            " releases, and the audit cannot match them. To keep all: kafka-configs.sh --bootstrap-server ..."
-            f" --alter --topic {plan.name} --add-config cleanup.policy=delete"
+            " releases of a stream have one key, so compaction keeps only the latest: a slow consumer misses"
+            " releases, and the audit cannot check those that are gone. To keep all: kafka-configs.sh"
+            f" --bootstrap-server ... --alter --topic {plan.name} --add-config cleanup.policy=delete"
         ]
     limit = settings.get("retention.bytes")
     if not plan.is_source or limit is None or int(limit) == _UNLIMITED:

@@ -232,7 +232,7 @@ def _counted(stream: Stream) -> tuple[str, ...]:
     if stream.bound == UNBOUNDED:
         return (told,)
     bound = min(stream.bound, stream.counts.per_column or stream.bound)
-    return f"{told},", f"at most {bound:,} of each user"
+    return f"{told},", f"at most {bound:,} per user"
 
 
 def _lines(stream: Stream, rows: Sequence[Row], column: int) -> Lines:

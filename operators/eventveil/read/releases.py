@@ -223,8 +223,8 @@ class Releases:
         if self.adjusted:
             raise ReadingError(
                 self.stream,
-                "sums of counts that were made non-negative are biased, upwards in small columns, and miss"
-                " their intervals",
+                "sums of counts that were made non-negative are biased (upwards in small columns), so"
+                " their intervals would be wrong",
                 "Add up the releases as they are, without non_negative()",
             )
 

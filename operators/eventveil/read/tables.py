@@ -18,7 +18,7 @@ Table = dict[str, NDArray[Any]]
 def is_wide(form: str) -> bool:
     """Whether a table is to be wide, not long. Raises ReadingError for any other form."""
     if form not in {"long", "wide"}:
-        raise ReadingError("form", f"{form!r} is none", 'Write "long" or "wide"')
+        raise ReadingError("form", f"unknown form {form!r}", 'Use "long" or "wide"')
     return form == "wide"
 
 

@@ -55,7 +55,7 @@ def _check_lines(path: str, beginning: bytes, pointers: Collection[str]) -> None
                 "--input /dev/stdin"
             )
     if _is_csv(path, text):
-        raise ValueError(f"{path} looks like CSV; --input takes JSON lines, Parquet or Arrow")
+        raise ValueError(f"{path} looks like CSV; use JSON lines, Parquet or Arrow")
 
 
 def _is_csv(path: str, text: bytes) -> bool:

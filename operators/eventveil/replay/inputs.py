@@ -255,10 +255,10 @@ class TopicInput(Input):
         elif earliest > first:
             begins = format_rfc3339(start_of(stream.timeline, earliest))
             self.warnings.append(
-                f"{stream.name}: the worker's partial counts have no boundary of a timestamp before "
-                f"{earliest}, and no event that was appended before the one of {earliest} is late here. So "
-                "the counts of earlier timestamps may have events that a worker would have left out; "
-                f"--from {begins} leaves these timestamps out"
+                f"{stream.name}: the worker's partial counts have no boundary for timestamps before "
+                f"{earliest}, so no event that was appended before the boundary of {earliest} is late here. "
+                "Counts of earlier timestamps may include events that a worker would have left out; "
+                f"--from {begins} skips these timestamps"
             )
         return {
             partition: tuple(Boundary(timestamp, offset) for timestamp, offset in sorted(of.items()))

@@ -267,8 +267,8 @@ def _changed_conditions(old: Sequence[Condition], new: Sequence[Condition]) -> s
         for field, words in gone.items()
         if field in come
     ]
-    told += [f'"{words}" is no condition any more' for field, words in gone.items() if field not in come]
-    told += [f'"{words}" is a new condition' for field, words in come.items() if field not in gone]
+    told += [f'the condition "{words}" was removed' for field, words in gone.items() if field not in come]
+    told += [f'the condition "{words}" was added' for field, words in come.items() if field not in gone]
     return "; ".join(told) or "the order of its conditions differs"
 
 

@@ -114,7 +114,7 @@ def test_the_last_label_is_not_cut_off() -> None:
 
 
 def test_what_is_counted_has_a_line_each_beside_the_numbers() -> None:
-    root = ElementTree.fromstring(svg(lines(), "events in 1 day,", "at most 1 of each user"))
+    root = ElementTree.fromstring(svg(lines(), "events in 1 day,", "at most 1 per user"))
     places = [float(one.attrib["x"]) for one in root.iter("text") if one.get("transform")]
     numbers = [float(one.attrib["x"]) for one in root.iter("text") if one.get("text-anchor") == "end"]
     assert len(places) == 2

@@ -456,7 +456,8 @@ def test_of_another_timeline_the_file_is_asked_about_first(changes: dict[str, An
     asked, *others = report.findings
     assert asked.timestamp is None
     assert asked.what.startswith(
-        "its releases have another timeline than this file has: the releases have the interval 1s and the"
+        "the timeline of its releases differs from that of this file: the releases have the interval 1s"
+        " and the"
     )
     assert told in asked.what
     assert asked.what.endswith("Is it the file that the workers run?")
@@ -468,7 +469,8 @@ def test_of_another_timeline_the_file_is_asked_about_first(changes: dict[str, An
 def test_of_other_columns_the_file_is_asked_about() -> None:
     (asked,) = Story.clean().audit(names=("a", "karte")).findings
     assert asked.what == (
-        "its releases have other columns than this file has: the releases have the column b, this file has"
+        "the columns of its releases differ from those of this file: "
+        "only the releases have the column b, and only this file has"
         " karte. Is it the file that the workers run?"
     )
     assert Story.clean().audit(names=("a", "b")).violations == 0
@@ -478,7 +480,7 @@ def test_the_digest_of_columns_without_names_is_compared() -> None:
     story = Story.clean(stream_of(SETTINGS, Sink("sink", "array")))
     assert story.audit(names=("a", "b")).violations == 0
     (asked,) = story.audit(names=("a", "karte")).findings
-    assert "the names of the columns in the releases are not those in this file" in asked.what
+    assert "the names of the columns, or their order, differ between the releases and this file" in asked.what
 
 
 def test_epsilon_may_be_written_differently() -> None:

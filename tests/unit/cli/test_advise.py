@@ -103,7 +103,7 @@ def test_advice_on_older_events_keeps_the_origin_of_the_topology() -> None:
     advised = advise("shop.yaml", "--input", "shop.jsonl", "--output", "advised.yaml")
     assert advised.exit_code == 0, advised.output
     assert "origin: 2026-02-01T00:00:00Z" in Path("advised.yaml").read_text()
-    assert "before its origin: to replay them, give a copy of it the origin 2026-01-05T" in advised.stderr
+    assert "older than its origin: to replay them, use a copy with the origin 2026-01-05T" in advised.stderr
 
 
 def test_what_is_recommended_passes_check_and_promises_what_check_says() -> None:

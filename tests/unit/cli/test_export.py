@@ -113,7 +113,7 @@ def test_a_range_a_level_and_counts_that_are_not_negative(source: Path, tmp_path
 def test_counts_made_non_negative_are_not_summed(source: Path, tmp_path: Path, sums: tuple[str, str]) -> None:
     exported = export(source, tmp_path / "days.csv", "--non-negative", *sums)
     assert exported.exit_code == 2
-    assert "biased, upwards in small columns" in exported.output
+    assert "biased (upwards in small columns)" in exported.output
     assert "Leave out --non-negative" in exported.output
 
 

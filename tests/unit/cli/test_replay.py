@@ -320,7 +320,7 @@ def test_csv_is_refused_with_what_can_be_read(folder: Path, name: str, data: str
     (folder / name).write_text(data)
     result = run(source=name)
     assert result.exit_code == 2
-    assert f"--input: {name} looks like CSV; --input takes JSON lines, Parquet or Arrow" in result.stderr
+    assert f"--input: {name} looks like CSV; use JSON lines, Parquet or Arrow" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -442,7 +442,7 @@ def test_a_compacted_sink_of_counts_is_a_hint() -> None:
     assert plan.mistakes(1, compacted) == []
     (hint,) = hints(plan, compacted)
     assert hint.startswith("hint: topic visits.sanitized (sink): cleanup.policy is compact. ")
-    assert "a consumer that is slow loses releases" in hint
+    assert "a slow consumer misses releases" in hint
     assert hint.endswith("--alter --topic visits.sanitized --add-config cleanup.policy=delete")
     assert hints(plan, plan.settings | {"cleanup.policy": "delete"}) == []
 

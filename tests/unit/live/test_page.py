@@ -76,7 +76,7 @@ def test_pictures_say_how_many_events_of_a_user_count(
     kept = Recent(one)
     kept.take(release(1), "here")
     told = words(page(topology(one), {"views": kept.seen()}, "", (), {}, ORIGIN + HOUR))
-    assert f"events in 1 hour, at most {most} of each user" in told
+    assert f"events in 1 hour, at most {most} per user" in told
 
 
 def test_before_the_first_release_the_worker_says_when_it_is_due() -> None:

@@ -131,10 +131,10 @@ def test_a_stream_without_releases_whose_start_is_set_says_when_the_first_is_due
 
 
 def test_tail_says_when_the_first_release_is_due() -> None:
-    told = "views: nothing released yet; the next release is due at 2026-03-01T0"
+    told = "views: nothing released yet; the first release is due at 2026-03-01T0"
     assert (
         awaited(topology(VIEWS), "views", ORIGIN)
-        == f"{told}1:01:01Z or before, if the topics exist and a worker is ready"
+        == f"{told}1:01:01Z at the latest, if the topics exist and a worker is ready"
     )
     begun = replace(VIEWS, timeline=replace(VIEWS.timeline, start=ORIGIN + 4 * HOUR))
     assert awaited(topology(begun), "views", ORIGIN) == f"{told}5:01:01Z"
@@ -223,7 +223,7 @@ def test_times_are_those_of_the_release_where_the_file_has_another_timeline() ->
     [
         (
             {"counts": {"home": 1, "korb": 2}},
-            "the releases have the column korb, this file has basket: is it the file",
+            "only the releases have the column korb, and only this file has basket: is it the file",
         ),
         (
             {"counts": {"home": 1, "basket": 2, "map": 3}},
@@ -234,7 +234,7 @@ def test_times_are_those_of_the_release_where_the_file_has_another_timeline() ->
         ({"counts": [1, 2, 3], "error": None}, "the releases have 3 columns, this file has 2"),
         (
             {"counts": [1, 2], "error": None, "columns_digest": "00"},
-            "the names of the columns in the releases are not those in this file",
+            "the names of the columns, or their order, differ between the releases and this file",
         ),
     ],
 )

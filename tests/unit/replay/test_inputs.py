@@ -159,9 +159,9 @@ class Message:
         ([3, 4], 3, []),
         (
             [3, 4], 1,
-            ["have no boundary of a timestamp before 3, and no event that was appended before the one of 3 "
-             "is late here. So the counts of earlier timestamps may have events that a worker would have "
-             "left out; --from 2013-01-01T02:00:00Z leaves these timestamps out"],
+            ["have no boundary for timestamps before 3, so no event that was appended before the boundary of "
+             "3 is late here. Counts of earlier timestamps may include events that a worker would have left "
+             "out; --from 2013-01-01T02:00:00Z skips these timestamps"],
         ),
         ([], 1, ["have no boundary: no event is late or too far ahead here"]),
     ],

@@ -64,8 +64,8 @@ VIEWS, BEATS = ("/kind", "in", ["view"]), ("/kind", "not-in", ["heartbeat", 7])
     [
         (kept(THERE, VIEWS), kept(THERE, BEATS), "/kind was 'view' and is not 'heartbeat' or 7 now"),
         (kept(THERE), kept(NOT_THERE), "/name was there and is not there now"),
-        (kept(THERE, VIEWS), kept(THERE), "\"/kind is 'view'\" is no condition any more"),
-        (kept(THERE), kept(THERE, VIEWS), "\"/kind is 'view'\" is a new condition"),
+        (kept(THERE, VIEWS), kept(THERE), "the condition \"/kind is 'view'\" was removed"),
+        (kept(THERE), kept(THERE, VIEWS), "the condition \"/kind is 'view'\" was added"),
         (kept(THERE, VIEWS), kept(VIEWS, THERE), "the order of its conditions differs"),
     ],
 )

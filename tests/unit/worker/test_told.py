@@ -70,8 +70,9 @@ def test_a_clock_that_brokers_refuse_is_told_as_that(logged: pytest.LogCaptureFi
     failures(made(lambda: None), [(0, TransactionFailed("app-aggregate-0", error))])
     assert logged.messages == [
         "stopped processing raw, partition 0; retrying: the clock of this machine is ahead of the broker's"
-        " by more than message.timestamp.after.max.ms of a topic, or far behind it, and nothing is decided by"
-        " it. Set the clocks of workers and brokers right: INVALID_TIMESTAMP: Broker: Invalid timestamp"
+        " by more than message.timestamp.after.max.ms of a topic, or far behind it, so the broker refused"
+        " the records. Synchronize the clocks of workers and brokers: INVALID_TIMESTAMP: Broker:"
+        " Invalid timestamp"
     ]
 
 

@@ -72,9 +72,9 @@ _GATHERED_BYTES, _GATHER_MS, _BEFORE_DUE_MS, _LEAST_MS, _FEW = 1024 * 1024, 1000
 #: How long records are counted, to know how many come.
 _PACE_SECONDS = 1.0
 _UNFIT_SESSION = (
-    f"the brokers refuse the session timeout of this worker: {1000 * SESSION_SECONDS:.0f} ms, with --member"
-    f" {1000 * STATIC_SECONDS:.0f}. It has to be from their group.min.session.timeout.ms to their"
-    " group.max.session.timeout.ms: change these, or start the workers with --member, or without it"
+    f"the brokers refuse this worker's session timeout ({1000 * SESSION_SECONDS:.0f} ms, or"
+    f" {1000 * STATIC_SECONDS:.0f} ms with --member). It must be between group.min.session.timeout.ms and"
+    " group.max.session.timeout.ms of the brokers. Change these settings, or add or remove --member"
 )
 #: What RFC 8305 proposes.
 _NEXT_ADDRESS_SECONDS = 0.25

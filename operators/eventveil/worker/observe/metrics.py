@@ -281,8 +281,8 @@ METRICS = (
     ),
     Metric(
         "eventveil_partials_discarded", "gauge", "partial counts", ("stream",),
-        "Partial counts that timestamps were released without (on_missing: release), since the stream was "
-        "taken over: one for each such timestamp and partition, whether they came later or not.",
+        "Partial counts left out of timestamps because their partition had no leader (on_missing: release), "
+        "since the stream was taken over. One per timestamp and partition, whether or not it arrives later.",
         _by_released(lambda _, view: view.discarded),
     ),
     Metric(
@@ -326,8 +326,8 @@ METRICS = (
     ),
     Metric(
         "eventveil_throttled_seconds", "gauge", "seconds", (),
-        "The longest pause that a quota of the brokers has lately imposed on this worker's writes; 0 a "
-        "minute after the last one. It depends on how much is written.",
+        "The longest throttle time that brokers have recently imposed on this worker because of a quota; 0 "
+        "from a minute after the last one. It depends on how much is written.",
         _single(lambda seen: seen.throttled), raw=True,
     ),
     Metric(

@@ -89,10 +89,10 @@ UNDO: Mapping[Hold, str] = {
 }
 #: Instead, in topics that only workers write to.
 _UNDO_OWN = (
-    "a transaction of a worker is open, and nothing after it can be read. Never abort it: it may be committed"
-    " already, and its counts would be deleted. It ends when the owner that wrote it is taken over, or when"
-    " its transaction.timeout.ms is over (20 s). If it stays open, see in the logs of the workers why that"
-    " owner ended, and restart the workers"
+    "a transaction of a worker is open, and nothing after it can be read. Never abort it: the worker may"
+    " already have been told that it is committed, and aborting it would discard its counts. It ends at the"
+    " next take-over from the owner that wrote it, or after its transaction.timeout.ms (20 s). If it stays"
+    " open, find out from the workers' logs why that owner ended, and restart the workers"
 )
 HOLDS = tuple(_HELD)
 #: An event loop that has not run for this long is dead.
@@ -367,7 +367,7 @@ class Observation:
         of_brokers = [] if self.outage is None else [f"no broker answers: {self.outage}"]
         if self.throttled >= THROTTLED_SECONDS:
             told = f"{THROTTLED_SECONDS:.0f} s or more"
-            of_brokers.append(f"brokers throttle this client by {told}: raise its quota (see the log)")
+            of_brokers.append(f"brokers throttle this client for {told}: raise its quota (see the log)")
         if raw:
             return of_brokers + sorted(
                 [*self.mistakes]

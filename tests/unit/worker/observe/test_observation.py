@@ -66,7 +66,7 @@ def test_a_quota_that_delays_releases_is_a_reason_and_how_long_is_not_told(raw: 
     assert made.obstacles(1.0, raw) == []
     made.throttled = 7.3
     assert made.obstacles(1.0, raw) == [
-        "brokers throttle this client by 5 s or more: raise its quota (see the log)"
+        "brokers throttle this client for 5 s or more: raise its quota (see the log)"
     ]
 
 
