@@ -93,7 +93,7 @@ def test_the_topology_does_not_tell_when_a_single_event_happened() -> None:
         assert advised.exit_code == 0, advised.output
         topologies.append(load("advised.yaml", {}).streams[0].timeline)
     assert topologies[0].origin == topologies[1].origin == 1_767_225_600_000
-    assert "to replay these events with it, add --from 2026-01-03T00:00:00Z" in advised.stderr
+    assert "to replay these events with the topology, add --from 2026-01-03T00:00:00Z" in advised.stderr
 
 
 def test_advice_on_older_events_keeps_the_origin_of_the_topology() -> None:
