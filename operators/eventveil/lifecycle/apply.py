@@ -39,7 +39,7 @@ from eventveil.lifecycle.migration import (
     migration,
     reset,
 )
-from eventveil.lifecycle.published import Public, check_sink_shared, publishers
+from eventveil.lifecycle.published import Public, check_not_shared, newest_publishers, publishers
 from eventveil.lifecycle.relocation import (
     LOST_FROM,
     LOST_UNTIL,
@@ -450,11 +450,15 @@ class StreamMigrator:
                         f"it has a release of {self._plan.name}, and a timestamp must have one release only",
                         "Give the stream another sink.topic for the new generation",
                     )
-        check_sink_shared(self._cluster, self._plan.name, self._sink, self._floors)
+        self._check_sink_not_shared()
 
     def _check_new_sink(self, differences: Mapping[str, Difference]) -> None:
         if "sink.topic_id" in differences:
-            check_sink_shared(self._cluster, self._plan.name, self._sink, self._floors)
+            self._check_sink_not_shared()
+
+    def _check_sink_not_shared(self) -> None:
+        name = self._plan.name
+        check_not_shared(name, newest_publishers(self._cluster, name, self._sink, self._floors))
 
     def write(self, records: Sequence[Outgoing]) -> None:
         """Write all records in one transaction of the budget's writer, unless a worker is running."""

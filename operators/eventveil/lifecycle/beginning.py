@@ -14,7 +14,7 @@ from eventveil.kafka.log import read_partition, read_table
 from eventveil.kinds.placement import ReadingPlan, StreamPlan, rekeying_places, value_places
 from eventveil.kinds.registry import beside, plan_streams
 from eventveil.lifecycle.manifest import ManifestRecord, all_in, check_cluster, check_neighbours
-from eventveil.lifecycle.published import TAIL, check_sink_shared, publishers
+from eventveil.lifecycle.published import check_not_shared, newest_publishers, publishers
 from eventveil.model.errors import StateRefused, doubt
 from eventveil.model.records import Outgoing, TopicPartition
 from eventveil.model.timeline import first_whole_timestamp, format_rfc3339, latest_times, start_of
@@ -270,14 +270,14 @@ def check_unpublished(
 
     ``ledger`` are the partitions of the ledger that may have entries of it.
     """
-    places = [*ledger, *sink.places]
-    starts, ends = cluster.first_offsets(places), cluster.end_offsets(places)
-    for place in places:
-        end = max(ends[place], least_end(floors, place))
-        tail = starts[place] if place.topic == topology.ledger else max(starts[place], end - TAIL)
-        if stream in (name for name, _ in publishers(topology.kafka, place, stream, floors, start=tail)):
+    for place, start in cluster.first_offsets(ledger).items():
+        if stream in (name for name, _ in publishers(topology.kafka, place, stream, floors, start=start)):
             raise StateRefused(str(place), *_published(stream, topology, place))
-    check_sink_shared(cluster, stream, sink, floors)
+    found = [*newest_publishers(cluster, stream, sink, floors)]
+    for place, publisher in found:
+        if publisher == stream:
+            raise StateRefused(str(place), *_published(stream, topology, place))
+    check_not_shared(stream, found)
 
 
 def _published(stream: str, topology: Topology, place: TopicPartition) -> tuple[str, str]:

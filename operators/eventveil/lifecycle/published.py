@@ -7,7 +7,7 @@ timestamps that somebody has seen. So nothing is released from a state that know
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from operator import itemgetter
 
 import orjson
@@ -30,7 +30,7 @@ from eventveil.tasks.values import PerturberState
 _SINK_RECORDS = 8
 _LEDGER_RECORDS = 5000
 #: Of a topic that becomes a sink, this many of the newest records are read.
-TAIL = 1000
+_TAIL = 1000
 _REMEDY = (
     "Restore the newest state; a backup older than the last release will not do. Without it, give the "
     "stream a new name and a new sink (whose epsilon adds up)"
@@ -63,15 +63,23 @@ def publishers(
                 yield publisher, offset_of(message)
 
 
-def check_sink_shared(cluster: Cluster, stream: str, sink: Topic, floors: Floors) -> None:
-    """Raise StateRefused if a topic has releases of another stream among its newest records."""
+def newest_publishers(
+    cluster: Cluster, stream: str, sink: Topic, floors: Floors
+) -> Iterator[tuple[TopicPartition, str]]:
+    """Whose the newest records of a sink are, by partition, as ``publishers`` tells them."""
     starts, ends = cluster.first_offsets(sink.places), cluster.end_offsets(sink.places)
     for place in sink.places:
-        start = max(starts[place], max(ends[place], least_end(floors, place)) - TAIL)
+        start = max(starts[place], max(ends[place], least_end(floors, place)) - _TAIL)
         for publisher, _ in publishers(cluster.kafka, place, stream, floors, start=start):
-            if publisher != stream:
-                what = f"it has releases of stream {publisher}; a sink must have those of one stream only"
-                raise StateRefused(str(place), what, f"Give stream {stream} a sink of its own")
+            yield place, publisher
+
+
+def check_not_shared(stream: str, found: Iterable[tuple[TopicPartition, str]]) -> None:
+    """Raise StateRefused if a sink has releases of another stream among those ``found``."""
+    for place, publisher in found:
+        if publisher != stream:
+            what = f"it has releases of stream {publisher}; a sink must have those of one stream only"
+            raise StateRefused(str(place), what, f"Give stream {stream} a sink of its own")
 
 
 class Public:
