@@ -48,6 +48,7 @@ _LIFE_SECONDS = 240.0
 _SHARE_OF_SESSION = 0.8
 #: What it looks like when a connection does not come about, and when one ends.
 _BROKEN = (OSError, EOFError, ClientError, ValueError, struct.error)
+_FINAL = {KafkaError._AUTHENTICATION, KafkaError.UNSUPPORTED_VERSION}
 
 
 class NotKafka(EOFError):
@@ -63,8 +64,8 @@ class Unreached(EventveilError):
 
     @property
     def is_final(self) -> bool:
-        """Whether the broker does not let this client in, so that waiting will not help."""
-        return self.error.code() == KafkaError._AUTHENTICATION
+        """Whether waiting will not help: the broker does not let this client in, or is too old for it."""
+        return self.error.code() in _FINAL
 
 
 class Unsupported(Unreached):
@@ -73,11 +74,6 @@ class Unsupported(Unreached):
     def __init__(self, address: str, request: object) -> None:
         what = f"it does not know {type(request).__name__}. Eventveil needs Apache Kafka 3.0 or later"
         super().__init__(address, what, KafkaError.UNSUPPORTED_VERSION)
-
-    @property
-    def is_final(self) -> bool:
-        """Waiting does not make it newer."""
-        return True
 
 
 class Throttled(Unreached):
@@ -107,6 +103,7 @@ class Connection:
 
     def __init__(self, address: Address, settings: dict[str, Any], seconds: float) -> None:
         self._address, self._settings = address, settings
+        self._where = where = f"{address[0]}:{address[1]}"
         self._versions: dict[int, tuple[int, int]] = {}
         self._waiting: deque[tuple[int, Any]] = deque()
         self._unread = bytearray()
@@ -118,7 +115,6 @@ class Connection:
         self._ends = time.monotonic() + min(_LIFE_SECONDS, idle)
         seconds = min(seconds, _CONNECT_SECONDS)
         give_up = time.monotonic() + seconds
-        where = f"{address[0]}:{address[1]}"
         try:
             self._socket = _connected(address, seconds * _SHARE_TO_CONNECT)
         except OSError as error:
@@ -212,9 +208,10 @@ class Connection:
         if not (muted := self.muted):
             return seconds
         if muted + _ANSWER_SECONDS > seconds:
-            where = f"{self._address[0]}:{self._address[1]}"
             # For how long depends on how much was written: see ``eventveil.kafka.throttling``.
-            raise Throttled(where, f"it {self._throttles} for longer than can be waited; raise its quota")
+            raise Throttled(
+                self._where, f"it {self._throttles} for longer than can be waited; raise its quota"
+            )
         time.sleep(muted)
         return seconds - muted
 
@@ -236,7 +233,7 @@ class Connection:
         try:
             return request.prepare(self._versions)
         except (IncompatibleBrokerVersion, NotImplementedError) as error:
-            raise Unsupported(f"{self._address[0]}:{self._address[1]}", request) from error
+            raise Unsupported(self._where, request) from error
 
     def _send(self, prepared: Any, give_up: float) -> None:
         self._correlation = (self._correlation + 1) % 2**31
