@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from eventveil.describe.guarantee import count
 from eventveil.model.timeline import format_rfc3339, parse_rfc3339
 from eventveil.model.topology import Timeline
 from eventveil.topology.columns import columns_digest
@@ -29,7 +30,7 @@ def other_columns(counts: Any, digest: str | None, listed: tuple[str, ...]) -> s
         # Equal dicts may have another order, which matters here.
         return "" if tuple(counts) == listed else _by_name([*counts], listed)
     if len(counts) != len(listed):
-        return f"the releases have {_many(len(counts))}, this file has {len(listed)}"
+        return f"the releases have {count(len(counts), 'column')}, this file has {len(listed)}"
     if digest is not None and digest != _digest(listed):
         return "the names of the columns, or their order, differ between the releases and this file"
     return ""
@@ -82,10 +83,6 @@ def _names(names: Collection[str]) -> str:
 def _some(names: Collection[str]) -> str:
     more = len(names) - _TOLD
     return ", ".join([*names][:_TOLD]) + (f" and {more} more" if more > 0 else "")
-
-
-def _many(number: int) -> str:
-    return f"{number} column{'s' * (number != 1)}"
 
 
 @lru_cache(maxsize=64)

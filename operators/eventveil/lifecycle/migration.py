@@ -195,9 +195,8 @@ def check_sound(checkpoint: Checkpoint, differences: Mapping[str, Difference]) -
     rekeyed = checkpoint.manifest.fields.get("source.repartition") is not None
     meant = {"mechanism.epsilon": _MEANT} if finds else {}
     refused = [
-        f"{changed(name, *differences[name], meant.get(name, ''))}, which cannot be migrated: {why}"
-        for name, why in sorted(unsound.items())
-        if name in without_followers(unsound, {})
+        f"{changed(name, *differences[name], meant.get(name, ''))}, which cannot be migrated: {unsound[name]}"
+        for name in sorted(without_followers(unsound, {}))
     ]
     if refused:
         raise StateRefused(f"stream {checkpoint.stream}", "; ".join(refused), anew(unsound, rekeyed=rekeyed))

@@ -227,13 +227,11 @@ def changed(field: str, old: str | int | None, new: str | int | None, beside: st
     """
     if field == COLUMNS:
         return f"{field} had {old} names and has {new} now"
-    if field == COLUMN_NAMES:
-        digests = f"{field} was {as_written(field, old)} and is {as_written(field, new)} now"
-        return f"the names of the columns or their order differ ({digests})"
     before, after = _conditions(field, old), _conditions(field, new)
     if before is not None and after is not None:
         return f"{field}: {_changed_conditions(before, after)}"
-    return f"{field}{beside} was {as_written(field, old)} and is {as_written(field, new)} now"
+    told = f"{field}{beside} was {as_written(field, old)} and is {as_written(field, new)} now"
+    return f"the names of the columns or their order differ ({told})" if field == COLUMN_NAMES else told
 
 
 def without_followers(names: Iterable[str], fields: Mapping[str, Any]) -> set[str]:
