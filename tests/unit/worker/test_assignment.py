@@ -190,6 +190,15 @@ class Surroundings:
         await self.until(lambda: PLACE in self.assignment.owners)
         return self.made[-1]
 
+    async def both_owned(self, other: TopicPartition) -> tuple[Scripted, Scripted]:
+        """The owners of PLACE and of another partition."""
+        self.assignment.assign({PLACE, other})
+        await self.until(lambda: len(self.assignment.owners) == 2)
+        first, second = self.assignment.owners[PLACE], self.assignment.owners[other]
+        assert isinstance(first, Scripted)
+        assert isinstance(second, Scripted)
+        return first, second
+
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -280,12 +289,8 @@ async def test_an_owner_at_rest_that_becomes_due_between_two_ticks_is_not_passed
 
 
 async def test_who_becomes_due_wakes_nobody_else() -> None:
-    one, other = Surroundings([7, 7]), TopicPartition("raw", 1)
-    one.assignment.assign({PLACE, other})
-    await one.until(lambda: len(one.assignment.owners) == 2)
-    early, late = one.assignment.owners[PLACE], one.assignment.owners[other]
-    assert isinstance(early, Scripted)
-    assert isinstance(late, Scripted)
+    one = Surroundings([7, 7])
+    early, late = await one.both_owned(TopicPartition("raw", 1))
     await one.until(lambda: early.settled == late.settled == 1)
     early.next_due, late.next_due = 5_000, 6_000
     early.may_rest = late.may_rest = True
@@ -309,11 +314,7 @@ async def test_who_becomes_due_wakes_nobody_else() -> None:
 
 async def test_an_owner_that_has_just_closed_is_not_at_rest_before_the_release_is_there() -> None:
     one, partials = Surroundings([7, 7]), TopicPartition("partials", 0)
-    one.assignment.assign({PLACE, partials})
-    await one.until(lambda: len(one.assignment.owners) == 2)
-    counting, releasing = one.assignment.owners[PLACE], one.assignment.owners[partials]
-    assert isinstance(counting, Scripted)
-    assert isinstance(releasing, Scripted)
+    counting, releasing = await one.both_owned(partials)
     counting.may_rest, counting.next_due, counting.last_closed = True, 3_000, 2_000
     releasing.next_release = 2_000
     for _ in range(assignment._TICKS_OF_REST):
@@ -349,11 +350,7 @@ async def test_a_release_wakes_the_consumer_for_those_that_rest() -> None:
 
 async def test_who_has_closed_rests_until_the_release_is_there() -> None:
     one, partials = Surroundings([7, 7]), TopicPartition("partials", 0)
-    one.assignment.assign({PLACE, partials})
-    await one.until(lambda: len(one.assignment.owners) == 2)
-    counting, releasing = one.assignment.owners[PLACE], one.assignment.owners[partials]
-    assert isinstance(counting, Scripted)
-    assert isinstance(releasing, Scripted)
+    counting, releasing = await one.both_owned(partials)
     for now, closed, due, awaited, resting in (
         (1999, 1000, 2000, 2000, False),  # nothing is due
         (2005, 1000, 2000, 2000, False),  # it has still to close
